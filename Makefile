@@ -1,0 +1,68 @@
+# The front door. Every verb first installs what it lacks, then does its work.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
+
+# $(call compile,preset): configure quietly and build.
+compile = cmake --preset $(1) --log-level=WARNING >/dev/null && \
+	cmake --build --preset $(1) -j $(JOBS)
+
+# ThreadSanitizer cannot map its shadow under a high-entropy address layout.
+fixed_layout = setarch "$$(uname -m)" -R
+
+.PHONY: build test check demo bench fuzz tsan style format clean help
+
+build:  ## build the command line tool: build/wisp
+	@tools/setup.sh build
+	@$(call compile,release)
+	@ln -sfn release/bin/wisp build/wisp
+
+test:  ## style, release and sanitizer builds, every test on both
+	@tools/setup.sh test
+	@tools/check_style.sh
+	@$(call compile,release)
+	@ln -sfn release/bin/wisp build/wisp
+	@$(call compile,asan)
+	@tools/run_tests.sh "release asan" -j $(JOBS)
+
+check:  ## the quick round: style, release build, tests not labelled slow
+	@tools/setup.sh test
+	@tools/check_style.sh
+	@$(call compile,release)
+	@ln -sfn release/bin/wisp build/wisp
+	@tools/run_tests.sh release -j $(JOBS) -LE slow
+
+demo: build  ## a publisher and a follower at work
+	@tools/demo.sh
+
+bench: build  ## measure
+	@tools/setup.sh bench
+	@bench/run.sh
+
+fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each
+	@tools/setup.sh fuzz
+	@$(call compile,fuzz)
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+tsan:  ## the tests labelled parallel under ThreadSanitizer
+	@tools/setup.sh test
+	@$(fixed_layout) bash -c '$(call compile,tsan)'
+	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel
+
+style:  ## formatting and the include law
+	@tools/setup.sh test
+	@tools/check_style.sh
+
+format:  ## rewrite the C++ files in the house format
+	@tools/setup.sh test
+	@tools/check_style.sh --fix
+
+clean:  ## remove build/
+	@rm -rf --one-file-system build
+
+help:  ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

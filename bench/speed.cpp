@@ -1,0 +1,207 @@
+// How close detection, coding and applying come to the speed of memory.
+//
+// Every figure is a ratio to a plain vectorised compare of the same two arrays, taken in the same
+// run, rounds interleaved, medians of the rounds: absolute times mean little on shared machines.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "adamw_pair.hpp"
+#include "base/blocks.hpp"
+#include "codec/block_layout.hpp"
+#include "decode/block_decoder.hpp"
+#include "detect/detect.hpp"
+#include "encode/block_encoder.hpp"
+#include "kernel/scatter.hpp"
+#include "wisp/delta.hpp"
+
+namespace {
+
+using namespace wisp;
+
+constexpr std::uint64_t kBlock = std::uint64_t{1} << kDefaultLog2BlockElements;
+
+__attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) std::uint64_t count_differing(
+    const std::uint16_t* x, const std::uint16_t* y, std::size_t count) {
+    std::uint64_t total = 0;
+    while (count > 0) {
+        const std::size_t part = std::min<std::size_t>(count, 32768);
+        std::uint16_t differing = 0;
+        for (std::size_t i = 0; i < part; ++i) {
+            differing = static_cast<std::uint16_t>(differing + (x[i] != y[i] ? 1 : 0));
+        }
+        total += differing;
+        x += part;
+        y += part;
+        count -= part;
+    }
+    return total;
+}
+
+double seconds_of(const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Calls work(first block, end block, thread) on each thread.
+void in_parallel(unsigned threads, std::uint64_t blocks,
+                 const std::function<void(std::uint64_t, std::uint64_t, unsigned)>& work) {
+    std::vector<std::jthread> others;
+    for (unsigned t = 1; t < threads; ++t) {
+        others.emplace_back(work, blocks * t / threads, blocks * (t + 1) / threads, t);
+    }
+    work(0, blocks / threads, 0);
+}
+
+struct Pair {
+    std::vector<std::uint16_t> old_state;
+    std::vector<std::uint16_t> new_state;
+    std::vector<std::uint16_t> target;  // apply writes here
+    std::vector<Bytes> coded;           // one per block
+    TensorSeed seed{1, 2};
+
+    BlockRange range(std::uint64_t block) const {
+        return {0, block * kBlock, std::min(kBlock, old_state.size() - block * kBlock), 2};
+    }
+    std::uint64_t blocks() const { return (old_state.size() + kBlock - 1) / kBlock; }
+};
+
+std::span<const std::byte> block_of(const std::vector<std::uint16_t>& state,
+                                    const BlockRange& range) {
+    return range.of(std::as_bytes(std::span(state)));
+}
+
+void compare(Pair& pair, unsigned threads) {
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        const std::uint64_t from = first * kBlock;
+        const std::uint64_t to = std::min<std::uint64_t>(end * kBlock, pair.old_state.size());
+        volatile std::uint64_t found = count_differing(pair.old_state.data() + from,
+                                                       pair.new_state.data() + from, to - from);
+        (void)found;
+    });
+}
+
+void encode(Pair& pair, unsigned threads, bool digest_old) {
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        Detector detector;
+        DetectedBlock found;
+        BlockEncoder encoder;
+        for (std::uint64_t block = first; block < end; ++block) {
+            const BlockRange range = pair.range(block);
+            const auto old_block = block_of(pair.old_state, range);
+            detector.detect(old_block, block_of(pair.new_state, range), range, pair.seed,
+                            digest_old, found);
+            pair.coded[block].clear();
+            encoder.encode(old_block, found.changes, traits_of(Dtype::kBf16), pair.coded[block]);
+        }
+    });
+}
+
+void decode(Pair& pair, unsigned threads) {
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        BlockDecoder decoder;
+        BlockChanges changes;
+        for (std::uint64_t block = first; block < end; ++block) {
+            const BlockRange range = pair.range(block);
+            const auto target = block_of(pair.target, range);
+            auto decoded =
+                decoder.decode(pair.coded[block], target, traits_of(Dtype::kBf16), changes);
+            if (!decoded) std::abort();
+            const TouchedSums touched =
+                touched_sums(target, changes, pair.seed, range.first_word());
+            volatile std::uint64_t keep = touched.after.a;
+            (void)keep;
+            scatter_new_bits(changes, const_cast<std::byte*>(target.data()));
+        }
+    });
+}
+
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::size_t count = argc > 1 ? std::stoull(argv[1]) : 600'000'000;
+    const int rounds = argc > 2 ? std::stoi(argv[2]) : 7;
+    const std::string only = argc > 4 ? argv[4] : "";
+    Pair pair;
+    pair.old_state.resize(count);
+    pair.new_state.resize(count);
+    const unsigned cores = std::thread::hardware_concurrency();
+    in_parallel(cores, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        for (std::uint64_t block = first; block < end; ++block) {
+            const BlockRange range = pair.range(block);
+            bench::fill_pair(1, range.first_element, range.element_count, 0.04F, {},
+                             pair.old_state.data() + range.first_element,
+                             pair.new_state.data() + range.first_element);
+        }
+    });
+    pair.target = pair.old_state;
+    pair.coded.resize(pair.blocks());
+    encode(pair, cores, true);
+    std::uint64_t coded_bytes = 0;
+    for (const Bytes& block : pair.coded) coded_bytes += block.size();
+    const std::uint64_t changed =
+        count_differing(pair.old_state.data(), pair.new_state.data(), count);
+    decode(pair, cores);
+    if (pair.target != pair.new_state) {
+        fmt::print(stderr, "decoding did not give the new state\n");
+        return 1;
+    }
+    fmt::print("kernel {}, {:.2f} GB pair, {:.3f} % changed, {:.2f} bits per change, {} rounds\n",
+               kernel_name(), 2e-9 * static_cast<double>(2 * count),
+               100.0 * static_cast<double>(changed) / static_cast<double>(count),
+               8.0 * static_cast<double>(coded_bytes) / static_cast<double>(changed), rounds);
+    fmt::print("{:<34} {:>8} {:>12} {:>14}\n", "", "threads", "GB/s read", "of compare");
+
+    nlohmann::ordered_json rows;
+    const double gigabytes = 4e-9 * static_cast<double>(count);
+    for (const unsigned threads : {1U, 2U}) {
+        const std::vector<std::pair<std::string, std::function<void()>>> works = {
+            {"compare", [&] { compare(pair, threads); }},
+            {"detect + encode", [&] { encode(pair, threads, false); }},
+            {"detect + digest + encode", [&] { encode(pair, threads, true); }},
+            {"decode + prove + apply", [&] { decode(pair, threads); }},
+        };
+        std::vector<std::vector<double>> times(works.size());
+        for (int round = 0; round < rounds; ++round) {
+            for (std::size_t i = 0; i < works.size(); ++i) {
+                if (!only.empty() && works[i].first != only) continue;
+                // Applying needs the old state again; restoring it is not timed.
+                if (i == 3) std::memcpy(pair.target.data(), pair.old_state.data(), count * 2);
+                times[i].push_back(seconds_of(works[i].second));
+            }
+        }
+        if (!only.empty()) continue;
+        const double baseline = median(times[0]);
+        for (std::size_t i = 0; i < works.size(); ++i) {
+            const double time = median(times[i]);
+            fmt::print("{:<34} {:>8} {:>12.1f} {:>14.2f}\n", works[i].first, threads,
+                       gigabytes / time, baseline / time);
+            rows.push_back({{"work", works[i].first},
+                            {"threads", threads},
+                            {"gigabytes_per_second", gigabytes / time},
+                            {"of_compare", baseline / time}});
+        }
+    }
+    if (argc > 3 && *argv[3] != '-') {
+        std::ofstream(argv[3]) << nlohmann::ordered_json{{"kernel", kernel_name()},
+                                                         {"elements", count},
+                                                         {"changed", changed},
+                                                         {"rows", rows}}
+                                      .dump(2)
+                               << "\n";
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+// How the command line speaks: results on stdout, progress and errors on stderr, exit codes.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "wisp/wisp.hpp"
+
+namespace wisp::cli {
+
+/// The options every verb has.
+struct Common {
+    bool json = false;
+    bool quiet = false;
+    unsigned threads = 0;
+};
+
+/// The exit code of each kind of failure; the table is in the README.
+int exit_code(ErrorKind kind);
+
+/// Prints the error, as JSON too if asked, and returns its exit code.
+int report_error(const Common& common, const std::string& verb, const Error& error);
+
+/// A bar on stderr when that is a terminal, else nothing.
+Progress progress_bar(const Common& common);
+/// Removes the bar, before anything else is printed.
+void clear_progress(const Common& common);
+
+std::string human_bytes(std::uint64_t bytes);
+std::string human_count(std::uint64_t count);
+std::string human_seconds(double seconds);
+/// "■■■■····" of a width, filled to a share between 0 and 1.
+std::string bar(double share, unsigned width);
+/// Control characters in names from files never reach the terminal.
+std::string printable(const std::string& foreign);
+
+void print_json(const nlohmann::ordered_json& value);
+
+class Stopwatch {
+  public:
+    Stopwatch();
+    double seconds() const;
+
+  private:
+    std::int64_t start_;
+};
+
+}  // namespace wisp::cli

@@ -1,0 +1,188 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+struct InspectArguments {
+    Common common;
+    std::string file;
+    bool tensors = false;
+};
+
+struct LayerRow {
+    std::string name;
+    std::uint64_t changed = 0;
+    std::uint64_t elements = 0;
+    std::uint64_t bytes = 0;
+};
+
+double ratio(std::uint64_t x, std::uint64_t y) {
+    return y == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(y);
+}
+
+/// "model.layers.12.mlp.up_proj.weight" belongs to "layer 12"; what is in no layer stands alone.
+std::string layer_of(const std::string& tensor) {
+    for (const char* lead : {".layers.", ".h.", ".blocks.", "layers."}) {
+        const auto at = tensor.find(lead);
+        if (at == std::string::npos) continue;
+        const auto begin = at + std::string(lead).size();
+        const auto end = tensor.find('.', begin);
+        const std::string number = tensor.substr(begin, end - begin);
+        if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
+            return "layer " + number;
+        }
+    }
+    return tensor;
+}
+
+std::vector<LayerRow> group_by_layer(const FileReport& report) {
+    std::vector<LayerRow> rows;
+    for (const TensorReport& tensor : report.tensors) {
+        const std::string name = layer_of(tensor.tensor.name);
+        auto row = std::ranges::find(rows, name, &LayerRow::name);
+        if (row == rows.end()) row = rows.insert(rows.end(), LayerRow{name, 0, 0, 0});
+        row->changed += tensor.changed_elements;
+        row->elements += tensor.element_count;
+        row->bytes += tensor.stored_bytes;
+    }
+    // "layer 2" before "layer 10", and what is in no layer first.
+    std::ranges::stable_sort(rows, {}, [](const LayerRow& row) {
+        return row.name.starts_with("layer ") ? std::stoull("1" + row.name.substr(6)) +
+                                                    1'000'000 * row.name.size()
+                                              : 0;
+    });
+    return rows;
+}
+
+void print_layers(const FileReport& report) {
+    const auto rows = group_by_layer(report);
+    std::uint64_t largest = 0;
+    std::size_t width = 8;
+    for (const LayerRow& row : rows) {
+        largest = std::max(largest, row.changed);
+        width = std::max(width, std::min<std::size_t>(row.name.size(), 44));
+    }
+    fmt::print("\n{:{}}  {:>12}  {:>9}  {:>9}  bits/change\n", "where", width, "changed",
+               "share", "bytes");
+    for (const LayerRow& row : rows) {
+        const std::string share =
+            row.elements == 0 ? "?" : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
+        fmt::print("{:{}}  {:>12}  {:>9}  {:>9}  {:>5.2f}  {}\n", printable(row.name), width,
+                   human_count(row.changed), share, human_bytes(row.bytes),
+                   8 * ratio(row.bytes, row.changed), bar(ratio(row.changed, largest), 24));
+    }
+}
+
+void print_tensors(const FileReport& report) {
+    fmt::print("\n");
+    for (const TensorReport& tensor : report.tensors) {
+        fmt::print("{}  {} {}", printable(tensor.tensor.name), traits_of(tensor.tensor.dtype).name,
+                   tensor.tensor.shape.empty() && report.foreign ? "" : shape_text(tensor.tensor.shape));
+        if (report.kind == "delta") {
+            fmt::print("  {} changed", human_count(tensor.changed_elements));
+            if (tensor.element_count > 0) {
+                fmt::print(" ({:.3f} %)", 100 * ratio(tensor.changed_elements, tensor.element_count));
+            }
+            fmt::print(", {:.2f} bits/change", 8 * ratio(tensor.stored_bytes, tensor.changed_elements));
+            for (const auto& [kind, count] : tensor.block_kinds) fmt::print(", {} {}", count, kind);
+        }
+        fmt::print("  {}\n", human_bytes(tensor.stored_bytes));
+    }
+}
+
+void print_report(const FileReport& report, const InspectArguments& arguments) {
+    fmt::print("{}: ", printable(arguments.file));
+    if (report.kind == "checkpoint") {
+        fmt::print("checkpoint, {} tensors, {} elements, {}\nschema {}\n", report.tensors.size(),
+                   human_count(report.total_elements), human_bytes(report.file_bytes),
+                   report.schema_digest);
+        if (arguments.tensors) print_tensors(report);
+        return;
+    }
+    fmt::print("{} delta, step {}, {}\n", report.codec, report.step.value_or(0),
+               human_bytes(report.file_bytes));
+    fmt::print("{} elements changed", human_count(report.changed_elements));
+    if (report.total_elements > 0) {
+        fmt::print(" of {} ({:.3f} %)", human_count(report.total_elements),
+                   100 * ratio(report.changed_elements, report.total_elements));
+    }
+    fmt::print(" in {} tensors, {:.2f} bits per change ({:.2f} coded)\n", report.tensors.size(),
+               8 * ratio(report.file_bytes, report.changed_elements),
+               8 * ratio(report.payload_bytes, report.changed_elements));
+    if (report.foreign) {
+        fmt::print("carries no digests or seal: not written by wisp\n");
+    } else {
+        fmt::print("base   {}\nresult {}\nschema {}\nseal   holds\n", to_text(*report.base),
+                   to_text(*report.result), report.schema_digest);
+    }
+    if (!report.tensors.empty()) print_layers(report);
+    if (arguments.tensors) print_tensors(report);
+}
+
+void print_as_json(const FileReport& report, const InspectArguments& arguments) {
+    nlohmann::ordered_json line = {{"verb", "inspect"},
+                                   {"ok", true},
+                                   {"file", arguments.file},
+                                   {"kind", report.kind},
+                                   {"file_bytes", report.file_bytes},
+                                   {"payload_bytes", report.payload_bytes},
+                                   {"total_elements", report.total_elements},
+                                   {"tensor_count", report.tensors.size()},
+                                   {"metadata", report.metadata}};
+    if (!report.schema_digest.empty()) line["schema_digest"] = report.schema_digest;
+    if (report.kind == "delta") {
+        line["codec"] = report.codec;
+        line["sealed"] = !report.foreign;
+        line["step"] = report.step.value_or(0);
+        line["changed_elements"] = report.changed_elements;
+        line["bits_per_change"] = 8 * ratio(report.file_bytes, report.changed_elements);
+        if (report.base) line["base_digest"] = to_text(*report.base);
+        if (report.result) line["result_digest"] = to_text(*report.result);
+    }
+    if (arguments.tensors) {
+        for (const TensorReport& tensor : report.tensors) {
+            line["tensors"].push_back({{"name", tensor.tensor.name},
+                                       {"dtype", traits_of(tensor.tensor.dtype).name},
+                                       {"shape", tensor.tensor.shape},
+                                       {"element_count", tensor.element_count},
+                                       {"changed_elements", tensor.changed_elements},
+                                       {"stored_bytes", tensor.stored_bytes},
+                                       {"blocks", tensor.block_kinds}});
+        }
+    }
+    print_json(line);
+}
+
+int run(const InspectArguments& arguments) {
+    const auto report = inspect(arguments.file);
+    if (!report) return report_error(arguments.common, "inspect", report.error());
+    if (arguments.common.json) {
+        print_as_json(*report, arguments);
+    } else if (!arguments.common.quiet) {
+        print_report(*report, arguments);
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("inspect", "Show what a file is, and what changed where");
+    auto arguments = std::make_shared<InspectArguments>();
+    verb->add_option("file", arguments->file, "Delta or checkpoint")->required();
+    verb->add_flag("--tensors", arguments->tensors, "List every tensor");
+    add_common(*verb, arguments->common, false);
+    verb->footer(R"(Examples:
+  wisp inspect delta.safetensors
+  wisp inspect delta.safetensors --tensors
+  wisp inspect model/ --json)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

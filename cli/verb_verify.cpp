@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+struct VerifyArguments {
+    Common common;
+    std::vector<std::string> files;
+    std::string base;
+};
+
+std::string verdict(const VerifyReport& report) {
+    if (report.file.kind == "checkpoint") {
+        return fmt::format("checkpoint, {} tensors, state {}", report.file.tensors.size(),
+                           to_text(*report.state));
+    }
+    std::string text = fmt::format("{} delta, ", report.file.codec);
+    text += report.file.foreign ? "well-formed, carries no seal" : "seal holds";
+    if (report.decoded) {
+        text += report.base_matches ? ", base matches" : ", decodes on this base";
+        if (report.result_matches) text += ", result matches";
+        if (report.state) text += fmt::format(", leads to state {}", to_text(*report.state));
+    }
+    return text;
+}
+
+int run(const VerifyArguments& arguments) {
+    int worst = 0;
+    for (const std::string& file : arguments.files) {
+        const Stopwatch watch;
+        std::optional<std::filesystem::path> base;
+        if (!arguments.base.empty()) base = arguments.base;
+        const auto report =
+            verify(file, base, arguments.common.threads, progress_bar(arguments.common));
+        if (!report) {
+            const int code = report_error(arguments.common, "verify", report.error());
+            if (worst == 0) worst = code;
+            continue;
+        }
+        clear_progress(arguments.common);
+        if (arguments.common.json) {
+            nlohmann::ordered_json line = {{"verb", "verify"},
+                                           {"ok", true},
+                                           {"file", file},
+                                           {"kind", report->file.kind},
+                                           {"sealed", report->file.kind == "delta" && !report->file.foreign},
+                                           {"decoded", report->decoded},
+                                           {"base_matches", report->base_matches},
+                                           {"result_matches", report->result_matches},
+                                           {"seconds", watch.seconds()}};
+            if (report->file.kind == "delta") line["codec"] = report->file.codec;
+            if (report->state) line["state"] = to_text(*report->state);
+            print_json(line);
+        } else if (!arguments.common.quiet) {
+            fmt::print("ok  {}: {}\n", printable(file), verdict(*report));
+        }
+    }
+    return worst;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("verify", "Prove that files are whole, and fit a base");
+    auto arguments = std::make_shared<VerifyArguments>();
+    verb->add_option("files", arguments->files, "Deltas or checkpoints")->required();
+    verb->add_option("--base", arguments->base,
+                     "Decode each delta against this checkpoint, without writing");
+    add_common(*verb, arguments->common, true);
+    verb->footer(R"(Examples:
+  wisp verify delta.safetensors
+  wisp verify delta.safetensors --base step_41.safetensors
+  wisp verify step_42.safetensors        # prints its state digest)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

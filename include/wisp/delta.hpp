@@ -1,0 +1,134 @@
+// The verbs on checkpoints: diff, apply, merge, inspect, verify.
+//
+// A delta is one safetensors file that turns checkpoint A into checkpoint B, bit for bit. Output is
+// written under a temporary name and renamed after fsync; on failure nothing is left behind.
+// `threads` 0 means one per core. Failure kinds: kInvalid (inputs do not fit together), kCorrupt
+// (bytes are not what they say), kWrongBase, kUnsupported, kNoSpace, kNotFound, kDenied.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/checkpoint.hpp"
+#include "wisp/digest.hpp"
+#include "wisp/progress.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+enum class Codec { kCompact, kPlain, kGap };
+std::string_view name_of(Codec codec);
+std::optional<Codec> parse_codec(std::string_view name);
+
+struct DiffOptions {
+    Codec codec = Codec::kCompact;
+    unsigned threads = 0;
+    /// Written into the delta; defaults to one more than the old checkpoint's own step, else 0.
+    std::optional<std::uint64_t> step;
+    Progress progress;
+};
+
+struct DiffReport {
+    std::uint64_t step = 0;
+    std::uint64_t total_elements = 0;
+    std::uint64_t changed_elements = 0;
+    std::uint64_t changed_tensors = 0;
+    std::uint64_t checkpoint_bytes = 0;
+    std::uint64_t payload_bytes = 0;  // the coded streams alone
+    std::uint64_t file_bytes = 0;
+    StateDigest base;
+    StateDigest result;
+};
+
+Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state,
+                        const std::filesystem::path& delta, const DiffOptions& options = {});
+
+/// Several consecutive deltas, the first standing on `base`, into one.
+Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesystem::path>& deltas,
+                         const std::filesystem::path& merged, const DiffOptions& options = {});
+
+enum class Recovery {
+    kNone,
+    kFinished,  // an interrupted apply was completed from its journal
+    kUndone,    // an interrupted apply had not begun to write; its journal was dropped
+};
+
+struct ApplyOptions {
+    unsigned threads = 0;
+    /// Prove only the touched positions, not the whole base and result: O(changed).
+    bool touched_only = false;
+    Progress progress;
+};
+
+struct ApplyReport {
+    std::uint64_t deltas_applied = 0;
+    std::uint64_t deltas_skipped = 0;  // the base was already past them
+    std::uint64_t changed_elements = 0;
+    bool base_proven = false;    // false when a foreign delta names no base
+    bool result_proven = false;
+    StateDigest result;
+    Recovery recovery = Recovery::kNone;
+};
+
+/// Writes the patched checkpoint to `output`: a file for a file, a folder for a folder (with the
+/// folder's other files beside it). `output` must not exist, unless it is a file to be replaced.
+Result<ApplyReport> apply(const std::filesystem::path& base,
+                          const std::vector<std::filesystem::path>& deltas,
+                          const std::filesystem::path& output, const ApplyOptions& options = {});
+
+/// Overwrites the changed positions of `base`, all deltas or none, through a journal beside it.
+Result<ApplyReport> apply_in_place(const std::filesystem::path& base,
+                                   const std::vector<std::filesystem::path>& deltas,
+                                   const ApplyOptions& options = {});
+
+/// Finishes or undoes what an interrupted apply_in_place left behind, if anything.
+Result<Recovery> recover(const std::filesystem::path& base);
+
+struct TensorReport {
+    TensorInfo tensor;
+    std::uint64_t element_count = 0;    // of the tensor
+    std::uint64_t changed_elements = 0;
+    std::uint64_t stored_bytes = 0;     // 0 when the tensor is absent from a delta
+    std::map<std::string, std::uint64_t> block_kinds;  // "sparse": 3, "raw": 1, …
+};
+
+struct FileReport {
+    std::string kind;   // "delta" or "checkpoint"
+    std::string codec;  // of a delta
+    bool foreign = false;  // a delta without wisp's digests and seal
+    std::uint64_t file_bytes = 0;
+    std::uint64_t total_elements = 0;
+    std::uint64_t changed_elements = 0;
+    std::uint64_t payload_bytes = 0;
+    std::optional<std::uint64_t> step;
+    std::map<std::string, std::string> metadata;
+    std::vector<TensorReport> tensors;
+    std::optional<StateDigest> base;
+    std::optional<StateDigest> result;
+    std::string schema_digest;
+};
+
+/// Reads headers and directories; payload bytes are checked against the seal.
+Result<FileReport> inspect(const std::filesystem::path& file);
+
+struct VerifyReport {
+    FileReport file;
+    bool decoded = false;       // every block was decoded against the base
+    bool base_matches = false;
+    bool result_matches = false;
+    std::optional<StateDigest> state;  // of a checkpoint, or of base after the delta
+};
+
+/// Proves a delta or a checkpoint. With `base`, decodes every block against it without writing.
+Result<VerifyReport> verify(const std::filesystem::path& file,
+                            const std::optional<std::filesystem::path>& base,
+                            unsigned threads = 0, const Progress& progress = {});
+
+/// The vector kernel in use ("AVX3_ZEN4", "AVX2", …, or "reference"); WISP_KERNEL forces one.
+std::string kernel_name();
+
+}  // namespace wisp

@@ -1,0 +1,46 @@
+// How every fallible call of wisp answers: a value, or an Error named by its cure.
+//
+// A kind exists only where a caller would act differently; the text says what failed, then the
+// values, then the cure. Foreign text inside an error is already escaped for terminals and logs.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace wisp {
+
+enum class ErrorKind {
+    kInvalid,      // fix the call
+    kNotFound,     // wait, or take an anchor
+    kCorrupt,      // fetch again, then take an anchor
+    kWrongBase,    // plan again from where you are
+    kDenied,       // fix credentials or permissions
+    kConflict,     // refresh and retry
+    kFenced,       // stop: a newer writer owns the run
+    kUnavailable,  // retry later
+    kUnsupported,  // upgrade
+    kNoSpace,      // free room on the disk
+    kInternal,     // report our bug
+};
+
+/// The name users see and match on, e.g. "wrong_base". Stable across releases.
+std::string_view name_of(ErrorKind kind);
+
+struct Error {
+    ErrorKind kind = ErrorKind::kInternal;
+    std::string text;
+};
+
+template <class T>
+class [[nodiscard]] Result : public std::expected<T, Error> {
+  public:
+    using std::expected<T, Error>::expected;
+};
+
+inline std::unexpected<Error> fail(ErrorKind kind, std::string text) {
+    return std::unexpected<Error>(Error{kind, std::move(text)});
+}
+
+}  // namespace wisp

@@ -1,0 +1,21 @@
+// Every size that comes from outside is held against one of these before memory is taken for it.
+#pragma once
+
+#include <cstdint>
+
+namespace wisp::limits {
+
+inline constexpr std::uint64_t kSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
+inline constexpr std::uint64_t kIndexJsonBytes = 100'000'000;
+inline constexpr std::uint64_t kTensorCount = 1'000'000;
+inline constexpr std::uint64_t kTensorNameBytes = 4096;
+inline constexpr std::uint64_t kTensorRank = 64;
+inline constexpr std::uint64_t kMetadataValueBytes = 64'000'000;
+inline constexpr std::uint64_t kShardCount = 100'000;
+inline constexpr std::uint64_t kDirectoryBytes = 1'000'000'000;
+inline constexpr unsigned kJsonDepth = 8;
+inline constexpr unsigned kMinLog2BlockElements = 6;
+inline constexpr unsigned kMaxLog2BlockElements = 24;
+inline constexpr unsigned kMaxThreads = 1024;
+
+}  // namespace wisp::limits

@@ -1,0 +1,85 @@
+// Work on many independent pieces, with results taken in order and few of them alive at a time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+/// 0 means one per core.
+unsigned thread_count(unsigned asked);
+
+/// Calls produce(i, worker) for i in [0, count) on `threads` workers and consume(i, value) for each
+/// in ascending order, on one worker at a time. At most a few values per worker wait, so memory is
+/// bounded. Ends at the first error in order of i, and returns it; exceptions of `produce` are not
+/// allowed. With one thread everything runs on the caller's.
+template <class T>
+Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
+                              const std::function<Result<T>(std::uint64_t, unsigned)>& produce,
+                              const std::function<Result<void>(std::uint64_t, T)>& consume) {
+    if (threads <= 1 || count <= 1) {
+        for (std::uint64_t i = 0; i < count; ++i) {
+            Result<T> value = produce(i, 0);
+            if (!value) return std::unexpected(std::move(value).error());
+            if (Result<void> taken = consume(i, std::move(*value)); !taken) return taken;
+        }
+        return {};
+    }
+    const std::uint64_t window = std::uint64_t{4} * threads;
+    std::mutex mutex;
+    std::condition_variable room;
+    std::uint64_t next = 0;      // to be produced
+    std::uint64_t consumed = 0;  // all below have been consumed
+    bool consuming = false;
+    std::vector<std::optional<Result<T>>> waiting(window);
+    std::optional<Error> failure;
+
+    const auto work = [&](unsigned worker) {
+        std::unique_lock lock(mutex);
+        for (;;) {
+            room.wait(lock, [&] { return failure || next >= count || next < consumed + window; });
+            if (failure || next >= count) return;
+            const std::uint64_t mine = next++;
+            lock.unlock();
+            Result<T> value = produce(mine, worker);
+            lock.lock();
+            waiting[mine % window].emplace(std::move(value));
+            // Whoever finds the next value in order consumes; the others go on producing.
+            while (!consuming && !failure && consumed < count && waiting[consumed % window]) {
+                Result<T> ready = std::move(*waiting[consumed % window]);
+                waiting[consumed % window].reset();
+                if (!ready) {
+                    failure = std::move(ready).error();
+                    break;
+                }
+                consuming = true;
+                const std::uint64_t index = consumed;
+                lock.unlock();
+                Result<void> taken = consume(index, std::move(*ready));
+                lock.lock();
+                consuming = false;
+                if (!taken) failure = std::move(taken).error();
+                ++consumed;
+                room.notify_all();
+            }
+            if (failure) room.notify_all();
+        }
+    };
+    {
+        std::vector<std::jthread> workers;
+        for (unsigned worker = 1; worker < threads; ++worker) workers.emplace_back(work, worker);
+        work(0);
+    }
+    if (failure) return std::unexpected(std::move(*failure));
+    return {};
+}
+
+}  // namespace wisp

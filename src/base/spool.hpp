@@ -1,0 +1,35 @@
+// Bytes whose place in the final file is not known yet: kept in an unnamed file, not in memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+class Spool {
+  public:
+    static Result<Spool> create(const std::filesystem::path& folder);
+
+    Result<void> append(std::span<const std::byte> bytes);
+    std::uint64_t size_bytes() const { return size_bytes_; }
+    /// Hands out everything appended so far, in order, in pieces of a multiple of eight bytes.
+    Result<void> drain(const std::function<Result<void>(std::span<const std::byte>)>& take);
+    void clear();
+
+  private:
+    explicit Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
+    Result<void> flush();
+    std::filesystem::path folder_;
+    FileHandle file_;  // opened when the buffer first overflows: most spools never need it
+    Bytes buffer_;
+    std::uint64_t flushed_bytes_ = 0;
+    std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace wisp

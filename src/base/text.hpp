@@ -1,0 +1,16 @@
+// Foreign text made fit for a terminal, a log line or an error.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace wisp {
+
+/// Quotes, and escapes control characters and broken UTF-8; long text is cut in the middle.
+std::string shown(std::string_view foreign);
+
+bool is_valid_utf8(std::string_view text);
+
+std::string to_hex(std::string_view bytes);
+
+}  // namespace wisp

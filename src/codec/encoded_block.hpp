@@ -1,0 +1,18 @@
+// What crosses from encode/ to seal/: one block of one tensor in the bytes of its codec.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.hpp"
+
+namespace wisp {
+
+struct EncodedBlock {
+    std::size_t tensor = 0;
+    std::uint64_t changed_elements = 0;
+    Bytes coded;   // compact: the block; plain and gap: indices or uint32 gaps
+    Bytes values;  // plain and gap only
+    bool wide_gaps = false;  // gap: some gap does not fit 16 bits
+};
+
+}  // namespace wisp

@@ -1,0 +1,61 @@
+// Where the next change is, as a distance in hazard: doc/format.md section 9.
+//
+// Give every element the weight of its class, proportional to -ln(1 - P(change)). Then the weight
+// between one change and the next is exponentially distributed, whatever mixture of classes lies
+// between, and one rANS symbol per change codes its position at the entropy of the mask given the
+// exponents. A hazard of 1 is 2^shift units. The exponential is cut into buckets of 4 hazards; what
+// lies beyond the bucket is one escape symbol, and the count starts again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace wisp {
+
+inline constexpr unsigned kHazardBits = 30;      // a symbol is a slice of [0, 2^30)
+inline constexpr unsigned kSegmentsPerHazard = 8;
+inline constexpr unsigned kBucketHazards = 4;
+inline constexpr unsigned kSegmentCount = kSegmentsPerHazard * kBucketHazards;
+inline constexpr unsigned kMinHazardShift = 3;   // a segment is at least one unit
+inline constexpr unsigned kMaxHazardShift = 24;  // every unit is worth at least one slot
+
+/// round(2^30 (1 - exp(-j/8))): the cumulative distribution, straight lines in between.
+inline constexpr std::array<std::uint32_t, kSegmentCount + 1> kCumulative = {
+    0,          126167990,  237510851,  335770580,  422484487,  499009241,  566542100,
+    626139639,  678734282,  725148892,  766109641,  802257375,  834157639,  862309523,
+    887153473,  909078182,  928426670,  945501651,  960570268,  973868277,  985603728,
+    995960227,  1005099806, 1013165455, 1020283366, 1026564901, 1032108335, 1037000399,
+    1041317630, 1045127574, 1048489837, 1051457023, 1054075556};
+
+inline constexpr std::uint32_t kEscapeStart = kCumulative[kSegmentCount];
+inline constexpr std::uint32_t kEscapeFrequency = (1U << kHazardBits) - kEscapeStart;
+
+constexpr std::uint64_t bucket_units(unsigned shift) {
+    return std::uint64_t{kBucketHazards} << shift;
+}
+
+/// The slot at which the unit `distance` begins, for 0 <= distance <= bucket_units(shift).
+constexpr std::uint32_t slot_of(std::uint64_t distance, unsigned shift) {
+    const unsigned segment_shift = shift - 3;  // log2 of kSegmentsPerHazard
+    const std::uint64_t segment = distance >> segment_shift;
+    if (segment == kSegmentCount) return kEscapeStart;
+    const std::uint64_t inside = distance & ((std::uint64_t{1} << segment_shift) - 1);
+    const std::uint64_t rise = kCumulative[segment + 1] - kCumulative[segment];
+    return kCumulative[segment] + static_cast<std::uint32_t>((inside * rise) >> segment_shift);
+}
+
+/// The unit that `slot` belongs to: the largest distance with slot_of(distance) <= slot.
+/// `slot` < kEscapeStart.
+std::uint64_t distance_at(std::uint32_t slot, unsigned shift);
+
+/// Weights are written as codes of one byte, a tiny float with three bits after the point.
+inline constexpr std::uint32_t kMaxWeightCode = 103;
+
+constexpr std::uint32_t weight_of_code(std::uint32_t code) {
+    return code < 8 ? code : (8 + (code & 7)) << ((code >> 3) - 1);
+}
+
+/// The code whose weight is nearest to `weight`, at least 1.
+std::uint32_t code_of_weight(double weight);
+
+}  // namespace wisp

@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <system_error>
+
+#include "base/file.hpp"
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/delta_chain.hpp"
+#include "wisp/delta.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+/// A folder being filled beside its final place; removed unless renamed.
+class PendingFolder {
+  public:
+    static Result<PendingFolder> create(const fs::path& final_path) {
+        std::error_code error;
+        if (fs::exists(final_path, error) && !fs::is_empty(final_path, error)) {
+            return fail(ErrorKind::kInvalid,
+                        fmt::format("{} exists already; remove it or choose another output",
+                                    shown(final_path.string())));
+        }
+        const fs::path trimmed = final_path.has_filename() ? final_path : final_path.parent_path();
+        std::string name =
+            (folder_of(trimmed) / ("." + trimmed.filename().string() + ".XXXXXX")).string();
+        if (::mkdtemp(name.data()) == nullptr) {
+            return std::unexpected(file_error("create", final_path, errno));
+        }
+        fs::permissions(name, fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
+                                  fs::perms::others_read | fs::perms::others_exec,
+                        error);
+        return PendingFolder(name, trimmed);
+    }
+    PendingFolder(PendingFolder&& other) noexcept
+        : temporary_(std::exchange(other.temporary_, {})), final_(std::move(other.final_)) {}
+    ~PendingFolder() {
+        std::error_code ignored;
+        if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+    }
+    const fs::path& path() const { return temporary_; }
+
+    Result<void> commit() {
+        WISP_TRY(sync_folder(temporary_));
+        std::error_code error;
+        fs::rename(temporary_, final_, error);
+        if (error) return std::unexpected(file_error("rename to", final_, error.value()));
+        temporary_.clear();
+        return sync_folder(folder_of(final_));
+    }
+
+  private:
+    PendingFolder(fs::path temporary, fs::path final_path)
+        : temporary_(std::move(temporary)), final_(std::move(final_path)) {}
+    fs::path temporary_;
+    fs::path final_;
+};
+
+/// config.json, tokenizer and the like: whatever a loader wants beside the weights.
+Result<void> copy_other_files(const Checkpoint& base, const fs::path& to) {
+    std::error_code error;
+    for (const auto& item : fs::directory_iterator(base.path(), error)) {
+        const std::string name = item.path().filename().string();
+        if (name.starts_with(".") || name.ends_with(".safetensors")) continue;
+        fs::copy(item.path(), to / name, fs::copy_options::recursive, error);
+        if (error) return std::unexpected(file_error("copy", item.path(), error.value()));
+    }
+    if (error) return std::unexpected(file_error("list", base.path(), error.value()));
+    return {};
+}
+
+struct OutputFiles {
+    std::vector<PendingFile> files;
+
+    static Result<OutputFiles> create(const Checkpoint& base, const fs::path& output) {
+        OutputFiles outputs;
+        for (std::size_t i = 0; i < base.files().size(); ++i) {
+            const CheckpointFile& file = base.files()[i];
+            const fs::path path =
+                base.is_folder() ? output / file.path.filename() : output;
+            WISP_ASSIGN(PendingFile pending, PendingFile::create(path));
+            WISP_TRY(pending.reserve(file.size_bytes));
+            WISP_TRY(pending.append(base.header_bytes(i)));
+            outputs.files.push_back(std::move(pending));
+        }
+        return outputs;
+    }
+};
+
+struct BlockOutcome {
+    ChainSums sums;
+    StateDigest written;  // of what went into the file
+};
+
+}  // namespace
+
+Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>& deltas,
+                          const fs::path& output, const ApplyOptions& options) {
+    WISP_ASSIGN(const Checkpoint base, Checkpoint::open(base_path));
+    const Schema& schema = base.schema();
+    std::error_code error;
+    if (!base.is_folder() && fs::is_directory(output, error)) {
+        return std::unexpected(file_error("write", output, EISDIR));
+    }
+    if (fs::equivalent(base_path, output, error)) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("{} is the base itself; use --in-place to overwrite it",
+                                shown(output.string())));
+    }
+    WISP_ASSIGN(DeltaChain chain, DeltaChain::open(deltas, schema));
+    const unsigned threads = thread_count(options.threads);
+    ApplyReport report;
+    // A base that is already past the first deltas is worth a pass of its own to find out.
+    if (chain.size() > 0 && chain.delta(0).sealed() && !options.touched_only) {
+        WISP_ASSIGN(const StateDigest state, digest_of(base, threads, options.progress));
+        report.deltas_skipped = chain.skip_to(state);
+    }
+
+    std::optional<PendingFolder> folder;
+    if (base.is_folder()) {
+        WISP_ASSIGN(PendingFolder pending, PendingFolder::create(output));
+        folder.emplace(std::move(pending));
+        WISP_TRY(copy_other_files(base, folder->path()));
+    }
+    WISP_ASSIGN(OutputFiles outputs,
+                OutputFiles::create(base, base.is_folder() ? folder->path() : output));
+
+    const BlockGrid grid(schema, chain.log2_block_elements());
+    std::vector<ChainWorker> workers(threads);
+    ChainSums sums;
+    StateDigest written;
+    std::uint64_t done = 0;
+    auto ran = ordered_parallel<BlockOutcome>(
+        grid.count(), threads,
+        [&](std::uint64_t index, unsigned thread) -> Result<BlockOutcome> {
+            const BlockRange range = grid[index];
+            const auto old_block = range.of(base.bytes(range.tensor));
+            const TensorSeed& seed = chain.seed(range.tensor);
+            BlockOutcome outcome;
+            WISP_ASSIGN(const bool touched,
+                        chain.run(range, old_block, workers[thread], outcome.sums));
+            const auto mix = active_kernels().mix_bytes;
+            outcome.sums.base = mix(old_block.data(), old_block.size(), seed, range.first_word());
+            outcome.written = outcome.sums.base;
+            std::span<const std::byte> block = old_block;
+            if (touched) {
+                block = workers[thread].block;
+                outcome.written = mix(block.data(), block.size(), seed, range.first_word());
+            }
+            const TensorPlace& place = base.place(range.tensor);
+            const PendingFile& file = outputs.files[place.file];
+            WISP_TRY(write_at(file.handle(),
+                              place.offset + range.first_element * range.element_bytes, block,
+                              file.path()));
+            return outcome;
+        },
+        [&](std::uint64_t index, BlockOutcome outcome) -> Result<void> {
+            sums.add(outcome.sums);
+            written += outcome.written;
+            const BlockRange range = grid[index];
+            done += range.element_count * range.element_bytes;
+            if (options.progress) options.progress("apply", done, schema.total_bytes());
+            return {};
+        });
+    if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
+
+    WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(sums.base, sums));
+    if (settled.result && written != *settled.result) {
+        return fail(ErrorKind::kInternal,
+                    "what was written is not what was proven; please report this as a bug");
+    }
+    for (PendingFile& file : outputs.files) WISP_TRY(file.commit());
+    if (folder) WISP_TRY(folder->commit());
+    report.deltas_applied = chain.size();
+    report.changed_elements = sums.changed_elements;
+    report.base_proven = settled.base_proven;
+    report.result_proven = settled.result_proven;
+    report.result = written;
+    return report;
+}
+
+}  // namespace wisp

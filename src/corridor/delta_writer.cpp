@@ -1,0 +1,96 @@
+#include "corridor/delta_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "seal/trl_sealer.hpp"
+
+namespace wisp {
+
+Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Codec codec,
+                                        const Schema& schema, unsigned log2_block_elements) {
+    WISP_ASSIGN(auto sealer, DeltaSealer::create(output, codec, schema, log2_block_elements));
+    return DeltaWriter(codec, schema, std::move(sealer));
+}
+
+WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
+                                 DetectedBlock& found, BlockEncoder& encoder) const {
+    WrittenBlock written;
+    written.touched = found.touched;
+    written.old_state = found.old_state;
+    written.encoded.tensor = range.tensor;
+    written.encoded.changed_elements = found.changes.count();
+    if (codec_ == Codec::kCompact) {
+        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
+        encoder.encode(old_block, found.changes, traits_of(dtype), written.encoded.coded);
+    } else {
+        written.changes = std::move(found.changes);
+    }
+    return written;
+}
+
+Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
+    touched_ += block.touched;
+    old_state_ += block.old_state;
+    if (codec_ == Codec::kCompact) return sealer_->add(block.encoded);
+    const TensorInfo& tensor = schema_->tensors()[range.tensor];
+    if (codec_ == Codec::kPlain) {
+        append_indices(block.changes, range.first_element,
+                       needs_wide_indices(element_count_of(tensor)), block.encoded.coded);
+    } else {
+        if (range.tensor != gap_tensor_) gaps_ = {};
+        gap_tensor_ = range.tensor;
+        if (!gaps_.append(block.changes, range.first_element, block.encoded.coded)) {
+            return fail(ErrorKind::kUnsupported,
+                        fmt::format("tensor {} has a gap of more than 2^32 elements, which the gap "
+                                    "codec cannot write; use --codec compact or plain",
+                                    shown(tensor.name)));
+        }
+        block.encoded.wide_gaps = gaps_.largest_gap() > 0xFFFF;
+    }
+    block.encoded.values = std::move(block.changes.new_bits);
+    return sealer_->add(block.encoded);
+}
+
+Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t step) {
+    DeltaFacts facts;
+    facts.codec = codec_;
+    facts.step = step;
+    facts.total_elements = schema_->total_elements();
+    facts.base = base;
+    facts.touched = touched_.before;
+    facts.result = base - touched_.before + touched_.after;
+    facts.schema_digest = schema_->digest();
+    WISP_ASSIGN(SealedObject sealed, sealer_->finish(facts));
+    WISP_TRY(sealed.commit());
+    DiffReport report;
+    report.step = step;
+    report.total_elements = facts.total_elements;
+    report.changed_elements = facts.changed_elements;
+    report.changed_tensors = facts.changed_tensors;
+    report.checkpoint_bytes = schema_->total_bytes();
+    report.payload_bytes = sealed.payload_bytes;
+    report.file_bytes = sealed.file_bytes;
+    report.base = facts.base;
+    report.result = facts.result;
+    return report;
+}
+
+std::uint64_t step_after(const std::map<std::string, std::string>& metadata,
+                         std::optional<std::uint64_t> asked) {
+    if (asked) return *asked;
+    for (const char* key : {"step", "model_version"}) {
+        const auto at = metadata.find(key);
+        if (at == metadata.end()) continue;
+        const std::string& text = at->second;
+        std::uint64_t step = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+        if (error == std::errc() && end == text.data() + text.size()) return step + 1;
+    }
+    return 0;
+}
+
+}  // namespace wisp

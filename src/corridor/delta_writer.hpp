@@ -1,0 +1,55 @@
+// The way out: changes, block by block and in order, into a committed delta file.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "base/blocks.hpp"
+#include "detect/detect.hpp"
+#include "encode/block_encoder.hpp"
+#include "encode/trl_encoder.hpp"
+#include "seal/delta_sealer.hpp"
+#include "wisp/delta.hpp"
+
+namespace wisp {
+
+/// What one worker hands over for one block.
+struct WrittenBlock {
+    EncodedBlock encoded;  // compact only; the other codecs are encoded in order
+    BlockChanges changes;  // plain and gap only
+    TouchedSums touched;
+    StateDigest old_state;
+};
+
+class DeltaWriter {
+  public:
+    static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
+                                      const Schema& schema, unsigned log2_block_elements);
+
+    /// Thread-safe given one encoder per thread. Takes the changes over.
+    WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
+                        DetectedBlock& found, BlockEncoder& encoder) const;
+    /// In the order of the grid.
+    Result<void> add(const BlockRange& range, WrittenBlock block);
+    /// `base` is the digest of the whole old state.
+    Result<DiffReport> finish(const StateDigest& base, std::uint64_t step);
+
+    const StateDigest& old_state() const { return old_state_; }
+
+  private:
+    DeltaWriter(Codec codec, const Schema& schema, std::unique_ptr<DeltaSealer> sealer)
+        : codec_(codec), schema_(&schema), sealer_(std::move(sealer)) {}
+    Codec codec_;
+    const Schema* schema_;
+    std::unique_ptr<DeltaSealer> sealer_;
+    std::size_t gap_tensor_ = SIZE_MAX;
+    GapEncoder gaps_;
+    TouchedSums touched_;
+    StateDigest old_state_;
+};
+
+/// The step a delta gets: what was asked for, else one more than the old state's own, else 0.
+std::uint64_t step_after(const std::map<std::string, std::string>& metadata,
+                         std::optional<std::uint64_t> asked);
+
+}  // namespace wisp

@@ -1,0 +1,36 @@
+// Access to single elements and words of a tensor's bytes, whatever their width and alignment.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.hpp"
+
+namespace wisp {
+
+template <class T>
+T load_element(const std::byte* bits, std::size_t index) {
+    return load_le<T>(bits + index * sizeof(T));
+}
+
+/// Calls body(T{}) with the unsigned type of that width: 1, 2, 4 or 8 bytes.
+template <class Body>
+auto with_element_type(unsigned element_bytes, Body&& body) {
+    switch (element_bytes) {
+        case 1: return body(std::uint8_t{});
+        case 2: return body(std::uint16_t{});
+        case 4: return body(std::uint32_t{});
+        default: return body(std::uint64_t{});
+    }
+}
+
+/// The word at byte `at`, padded with zeros past `size_bytes`.
+inline std::uint64_t load_word(const std::byte* bytes, std::size_t at, std::size_t size_bytes) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + at, std::min<std::size_t>(8, size_bytes - at));
+    return word;
+}
+
+}  // namespace wisp

@@ -1,0 +1,42 @@
+#include "kernel/touched.hpp"
+
+#include <cstring>
+
+#include "kernel/elements.hpp"
+
+namespace wisp {
+namespace {
+
+template <class T>
+TouchedSums touched_sums_of(std::span<const std::byte> old_block, const BlockChanges& changes,
+                            const TensorSeed& seed, std::uint64_t first_word) {
+    constexpr std::uint32_t kPerWord = 8 / sizeof(T);
+    TouchedSums sums;
+    for (std::size_t i = 0; i < changes.count();) {
+        const std::uint32_t word = changes.positions[i] / kPerWord;
+        const std::uint64_t before = load_word(old_block.data(), std::size_t{word} * 8,
+                                               old_block.size());
+        std::uint64_t after = before;
+        for (; i < changes.count() && changes.positions[i] / kPerWord == word; ++i) {
+            const unsigned shift =
+                changes.positions[i] % kPerWord * 8 * static_cast<unsigned>(sizeof(T));
+            const std::uint64_t lane = std::uint64_t{static_cast<T>(~T{0})} << shift;
+            const std::uint64_t bits = load_element<T>(changes.new_bits.data(), i);
+            after = (after & ~lane) | (bits << shift);
+        }
+        sums.before += mix_word(seed, first_word + word, before);
+        sums.after += mix_word(seed, first_word + word, after);
+    }
+    return sums;
+}
+
+}  // namespace
+
+TouchedSums touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
+                         const TensorSeed& seed, std::uint64_t first_word) {
+    return with_element_type(changes.element_bytes, [&]<class T>(T) {
+        return touched_sums_of<T>(old_block, changes, seed, first_word);
+    });
+}
+
+}  // namespace wisp

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Clones HEAD into a bare Debian 12 and runs one make verb there, as a newcomer's machine would.
+# Needs root and debootstrap. The mirror, proxies, certificates and pip settings are this machine's.
+# usage: tools/fresh_machine.sh [test|demo|...]
+set -euo pipefail
+
+suite=bookworm
+verb=${1:-test}
+repo=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/wisp
+tarball=$cache/$suite-minbase-$(dpkg --print-architecture).tar
+
+say() { echo "fresh machine: $*"; }
+die() { say "$*" >&2; exit 1; }
+
+((EUID == 0)) || die "needs root"
+command -v debootstrap >/dev/null || die "needs debootstrap: apt-get install debootstrap"
+# In a mount namespace of its own, so that no end of this script can leave a mount behind.
+[[ ${WISP_OWN_MOUNTS:-} ]] ||
+    WISP_OWN_MOUNTS=1 exec unshare --mount --propagation private "$(readlink -f "$0")" "$@"
+
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/wisp-fresh.XXXXXX")
+root=$work/root
+
+mounts_below() { awk -v top="$work/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts; }
+
+remove_work() {
+    for place in dev sys proc; do
+        mountpoint -q "$root/$place" || continue
+        umount -R "$root/$place" || umount -R -l "$root/$place" || true
+    done
+    if [[ $(mounts_below) ]]; then
+        say "left in place, still mounted: $(mounts_below | tr '\n' ' ')" >&2
+    else
+        rm -rf --one-file-system "$work"
+    fi
+}
+trap remove_work EXIT
+trap 'exit 130' INT TERM HUP
+
+make_tarball() {
+    local mirror
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' |
+        awk -v suite=$suite '$2 == suite && $3 == "main" && !found { print $1; found = 1 }')
+    [[ $mirror ]] || die "apt on this machine has no source for $suite"
+    say "bootstrapping $suite (kept in $cache)"
+    mkdir -p "$cache"
+    debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
+        { tail -n 20 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
+    tar --one-file-system --exclude=./var/cache/apt/archives/*.deb -C "$root" -cf "$tarball.$$" .
+    mv "$tarball.$$" "$tarball"
+}
+
+# Copies PATH to the same place in the root, where it exists here.
+carry() {
+    local path
+    for path in "$@"; do
+        [[ -e $path ]] || continue
+        mkdir -p "$root$(dirname "$path")"
+        cp -rL "$path" "$root$(dirname "$path")/"
+    done
+}
+
+furnish() {
+    rm -f "$root/etc/apt/sources.list" "$root/etc/resolv.conf"
+    carry /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/keyrings /etc/apt/trusted.gpg.d \
+        /usr/share/keyrings /etc/resolv.conf /etc/hosts \
+        /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf
+    local settings=${PIP_CONFIG_FILE:-$HOME/.config/pip/pip.conf}
+    [[ ! -f $settings ]] || install -D -m 600 "$settings" "$root/root/.config/pip/pip.conf"
+    # How to reach the archive, but none of this machine's hooks and habits.
+    apt-config dump | grep -E '^Acquire::(https?|ftp|Retries|Check-Valid-Until)\b' \
+        >"$root/etc/apt/apt.conf.d/99host" || true
+}
+
+# A newcomer's environment, plus what reaching the registries takes. Wheel folders of this
+# machine are left out: they do not exist over there.
+inside() {
+    local carried=() name
+    for name in $(compgen -e); do
+        case $name in
+            PIP_FIND_LINKS | PIP_CONFIG_FILE | PIP_CACHE_DIR) ;;
+            PIP_* | http_proxy | https_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | NO_PROXY)
+                carried+=("$name=${!name}") ;;
+        esac
+    done
+    env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        TERM="${TERM:-dumb}" LANG=C.UTF-8 "${carried[@]}" \
+        chroot "$root" /bin/bash -euo pipefail -c "$1"
+}
+
+git -C "$repo" rev-parse -q --verify HEAD >/dev/null || die "$repo has no commit to clone"
+[[ -z $(git -C "$repo" status --porcelain) ]] ||
+    say "note: only HEAD is cloned, not the uncommitted changes"
+
+mkdir "$root"
+if [[ -f $tarball ]]; then tar -C "$root" -xpf "$tarball"; else make_tarball; fi
+furnish
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+git clone --quiet "file://$repo" "$root/root/wisp"
+
+say "installing git and make, all that a user must bring"
+inside 'export DEBIAN_FRONTEND=noninteractive
+        apt-get -qq update && apt-get -qq install -y git make' >"$work/apt.log" 2>&1 ||
+    { tail -n 20 "$work/apt.log" >&2; die "apt does not work inside"; }
+
+say "make $verb at $(git -C "$repo" rev-parse --short HEAD)"
+start=$SECONDS status=0
+inside "cd /root/wisp && make $(printf %q "$verb")" || status=$?
+elapsed=$((SECONDS - start))
+((status == 0)) && verdict=PASSED || verdict="FAILED (exit $status)"
+say "make $verb $verdict after $((elapsed / 60)) min $((elapsed % 60)) s"
+exit $status

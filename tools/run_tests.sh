@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs ctest on each preset, whatever the others said, and closes with one line of totals.
+# usage: tools/run_tests.sh "PRESET..." [ctest options]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+presets=$1
+shift
+total=0 failed=0 status=0
+for preset in $presets; do
+    log=build/$preset/ctest.log
+    echo "== tests: $preset"
+    ctest --preset "$preset" "$@" 2>&1 | tee "$log" || status=1
+    read -r bad all < <(sed -nE \
+        's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+).*/\1 \2/p' "$log") ||
+        { bad=0 all=0 status=1; }
+    total=$((total + all)) failed=$((failed + bad))
+done
+((failed == 0)) || status=1
+echo "$((total - failed)) passed, $failed failed"
+exit $status

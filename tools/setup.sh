@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
+# usage: tools/setup.sh [build|test|bench|fuzz]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=(g++ cmake ninja-build make git ccache pkg-config
+       libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev)
+python=(python3 python3-venv ca-certificates)
+clang=(clang-19 libclang-rt-19-dev)
+
+group=${1:-build}
+case $group in
+    build) packages=("${build[@]}") ;;
+    test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
+                     libgtest-dev libgmock-dev) ;;
+    bench) packages=("${build[@]}" "${python[@]}" libbenchmark-dev) ;;
+    fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
+    *)     echo "usage: tools/setup.sh [build|test|bench|fuzz]" >&2; exit 2 ;;
+esac
+
+say() { echo "setup: $*" >&2; }
+
+retry() { "$@" || { say "failed, trying once more: $1 $2"; sleep 3; "$@"; }; }
+
+# Chatter goes to a log; errors stay on stderr, and a failure shows the end of the log.
+apt() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
+        -o DPkg::Lock::Timeout=300 "$@" >build/setup.log ||
+        { tail -n 20 build/setup.log >&2; false; }
+}
+
+install_packages() {
+    if ! command -v dpkg-query >/dev/null; then
+        say "not a Debian machine; these must be there already: ${packages[*]}"
+        return
+    fi
+    local installed missing=() package
+    installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' \
+        "${packages[@]}" 2>/dev/null || true)"
+    for package in "${packages[@]}"; do
+        [[ $installed == *" installed:$package "* ]] || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    if ((EUID != 0)); then
+        say "packages are missing; run:"
+        echo "sudo apt-get update &&" \
+            "sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+        exit 1
+    fi
+    say "installing ${missing[*]}"
+    mkdir -p build
+    retry apt update
+    retry apt install --no-install-recommends "${missing[@]}"
+}
+
+# Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
+make_venv() {
+    local venv=$1 requirements=$2 interpreter=/usr/bin/python3 stamp
+    [[ -f $requirements ]] || return 0
+    [[ -x $interpreter ]] || interpreter=python3
+    stamp="$("$interpreter" --version) $(sha256sum <"$requirements")"
+    [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]] && return 0
+    say "creating $venv"
+    env -u PYTHONHOME -u PYTHONPATH "$interpreter" -m venv --clear "$venv"
+    retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    echo "$stamp" >"$venv/stamp"
+}
+
+install_packages
+case $group in
+    test)  make_venv build/venv tests/requirements.txt ;;
+    bench) make_venv build/bench-venv bench/requirements.txt ;;
+esac
