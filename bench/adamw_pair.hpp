@@ -36,9 +36,9 @@ inline std::uint16_t round_to_bf16(float value) {
 }
 
 struct AdamWStep {
-    float learning_rate = 3e-6F;
+    float learning_rate = 1e-6F;
     float weight_decay = 0.01F;
-    float ratio_spread = 0.6F;  // of m / sqrt(v)
+    float ratio_spread = 0.23F;  // of m / sqrt(v)
 };
 
 inline void fill_pair(std::uint64_t seed, std::uint64_t first, std::size_t count, float scale,

@@ -94,13 +94,15 @@ void encode(Pair& pair, unsigned threads, bool digest_old) {
         Detector detector;
         DetectedBlock found;
         BlockEncoder encoder;
+        const ExponentField field = exponent_field(traits_of(Dtype::kBf16));
         for (std::uint64_t block = first; block < end; ++block) {
             const BlockRange range = pair.range(block);
             const auto old_block = block_of(pair.old_state, range);
             detector.detect(old_block, block_of(pair.new_state, range), range, pair.seed,
-                            digest_old, found);
+                            digest_old, &field, found);
             pair.coded[block].clear();
-            encoder.encode(old_block, found.changes, traits_of(Dtype::kBf16), pair.coded[block]);
+            encoder.encode(old_block, found.changes, traits_of(Dtype::kBf16), found.exponents,
+                           pair.coded[block]);
         }
     });
 }

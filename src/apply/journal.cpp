@@ -64,7 +64,6 @@ Result<void> JournalWriter::append(const Bytes& bytes) {
 }
 
 Result<void> JournalWriter::add(std::size_t file, std::uint64_t block_offset,
-                                std::span<const std::byte> old_block,
                                 const BlockChanges& changes) {
     if (changes.empty()) return {};
     Bytes record;
@@ -74,11 +73,7 @@ Result<void> JournalWriter::add(std::size_t file, std::uint64_t block_offset,
     append_fixed(record, static_cast<std::uint32_t>(changes.count()));
     const auto positions = std::as_bytes(std::span(changes.positions));
     record.insert(record.end(), positions.begin(), positions.end());
-    for (const std::uint32_t position : changes.positions) {
-        const auto old_bits = old_block.subspan(std::size_t{position} * changes.element_bytes,
-                                                changes.element_bytes);
-        record.insert(record.end(), old_bits.begin(), old_bits.end());
-    }
+    record.insert(record.end(), changes.old_bits.begin(), changes.old_bits.end());
     record.insert(record.end(), changes.new_bits.begin(), changes.new_bits.end());
     return append(record);
 }

@@ -36,8 +36,7 @@ class JournalWriter {
     /// `base` and `result` are only known at the end; finish() fills them in.
     static Result<JournalWriter> create(const Checkpoint& checkpoint);
     /// `block_offset` is where the block starts in its file.
-    Result<void> add(std::size_t file, std::uint64_t block_offset,
-                     std::span<const std::byte> old_block, const BlockChanges& changes);
+    Result<void> add(std::size_t file, std::uint64_t block_offset, const BlockChanges& changes);
     /// Afterwards the journal has its name and survives any crash.
     Result<void> finish(const StateDigest& base, const StateDigest& result);
 

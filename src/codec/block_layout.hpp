@@ -1,7 +1,7 @@
 // The first bytes of every coded block, shared by writer and reader: doc/format.md section 7.
 //
 //   block  := kind body
-//   sparse := varint change_count, u8 classes - 1, varint low exponent, u8 hazard shift,
+//   sparse := varint change_count, u8 classes - 1, u8 low exponent, u8 hazard shift,
 //             u8 first weight code, nibbles of the other weight codes, rANS stream
 //   raw    := the new elements
 //   split  := frequency table, varint stream bytes, rANS stream, low bytes

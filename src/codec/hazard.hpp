@@ -44,9 +44,50 @@ constexpr std::uint32_t slot_of(std::uint64_t distance, unsigned shift) {
     return kCumulative[segment] + static_cast<std::uint32_t>((inside * rise) >> segment_shift);
 }
 
+namespace hazard_tables {
+
+inline constexpr unsigned kGuessBits = 7;
+
+/// The segment at the start of each 1/128 of the slots: where the search for a slot begins.
+inline constexpr auto kFirstSegment = [] {
+    std::array<std::uint8_t, 1U << kGuessBits> first{};
+    std::uint8_t segment = 0;
+    for (std::uint32_t i = 0; i < first.size(); ++i) {
+        const std::uint32_t slot = i << (kHazardBits - kGuessBits);
+        while (segment + 1U < kSegmentCount && kCumulative[segment + 1U] <= slot) ++segment;
+        first[i] = segment;
+    }
+    return first;
+}();
+
+/// floor(2^64 / rise) of each segment, to divide by multiplying.
+inline constexpr auto kInverseRise = [] {
+    std::array<std::uint64_t, kSegmentCount> inverse{};
+    for (std::size_t i = 0; i < kSegmentCount; ++i) {
+        inverse[i] = ~std::uint64_t{0} / (kCumulative[i + 1] - kCumulative[i]);
+    }
+    return inverse;
+}();
+
+}  // namespace hazard_tables
+
 /// The unit that `slot` belongs to: the largest distance with slot_of(distance) <= slot.
 /// `slot` < kEscapeStart.
-std::uint64_t distance_at(std::uint32_t slot, unsigned shift);
+inline std::uint64_t distance_at(std::uint32_t slot, unsigned shift) {
+    const unsigned segment_shift = shift - 3;
+    std::size_t segment =
+        hazard_tables::kFirstSegment[slot >> (kHazardBits - hazard_tables::kGuessBits)];
+    while (kCumulative[segment + 1] <= slot) ++segment;
+    const std::uint64_t rise = kCumulative[segment + 1] - kCumulative[segment];
+    const std::uint64_t risen = std::uint64_t{slot} - kCumulative[segment] + 1;
+    // The largest `inside` with (inside * rise) >> segment_shift < risen.
+    const std::uint64_t limit = (risen << segment_shift) - 1;
+    __extension__ using Wide = unsigned __int128;
+    auto inside = static_cast<std::uint64_t>(
+        (Wide{limit} * hazard_tables::kInverseRise[segment]) >> 64);
+    if (limit - inside * rise >= rise) ++inside;
+    return (static_cast<std::uint64_t>(segment) << segment_shift) + inside;
+}
 
 /// Weights are written as codes of one byte, a tiny float with three bits after the point.
 inline constexpr std::uint32_t kMaxWeightCode = 103;

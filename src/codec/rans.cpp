@@ -1,56 +1,57 @@
 #include "codec/rans.hpp"
 
-#include <algorithm>
-
 namespace wisp {
 namespace {
 
 constexpr unsigned kChunkBits = 16;
 
+// Outside this range no writer ever leaves a state, and the arithmetic would overflow.
+bool in_range(std::uint64_t state) { return state >= kRansLow && state < kRansLow << 32; }
+
 }  // namespace
+
+void append_words(const std::vector<std::uint32_t>& words, Bytes& out) {
+    const std::size_t at = out.size();
+    out.resize(at + words.size() * 4);
+    std::byte* to = out.data() + at;
+    for (auto word = words.rbegin(); word != words.rend(); ++word, to += 4) store_le(to, *word);
+}
 
 void RansWriter::put_bits(std::uint64_t value, unsigned bits) {
     for (; bits > kChunkBits; bits -= kChunkBits, value >>= kChunkBits) {
-        put(static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits);
+        put(Lane::kValue, static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits);
     }
-    if (bits > 0) put(static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits);
+    if (bits > 0) {
+        put(Lane::kValue, static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits);
+    }
 }
 
 void RansWriter::finish(Bytes& out) {
-    std::uint64_t state = kRansLow;
+    std::uint64_t position = kRansLow;
+    std::uint64_t value = kRansLow;
     words_.clear();
     for (auto symbol = symbols_.rbegin(); symbol != symbols_.rend(); ++symbol) {
-        rans_put(state, words_, *symbol);
+        rans_put(symbol->lane == Lane::kPosition ? position : value, words_, *symbol);
     }
     symbols_.clear();
-    append_fixed(out, state);
-    for (auto word = words_.rbegin(); word != words_.rend(); ++word) append_fixed(out, *word);
+    append_fixed(out, position);
+    append_fixed(out, value);
+    append_words(words_, out);
 }
 
 RansReader::RansReader(std::span<const std::byte> stream) {
-    if (stream.size() < 8 || stream.size() % 4 != 0) {
+    if (stream.size() < 16 || stream.size() % 4 != 0) {
         ok_ = false;
         return;
     }
-    state_ = load_le<std::uint64_t>(stream.data());
-    next_ = stream.data() + 8;
+    position_ = load_le<std::uint64_t>(stream.data());
+    value_ = load_le<std::uint64_t>(stream.data() + 8);
+    next_ = stream.data() + 16;
     end_ = stream.data() + stream.size();
-    // Outside this range no writer ever leaves the state, and the arithmetic would overflow.
-    if (state_ < kRansLow || state_ >= kRansLow << 32) {
+    if (!in_range(position_) || !in_range(value_)) {
         ok_ = false;
-        state_ = kRansLow;
+        position_ = value_ = kRansLow;
     }
-}
-
-std::uint64_t RansReader::take_bits(unsigned bits) {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < bits; shift += kChunkBits) {
-        const unsigned chunk = std::min(kChunkBits, bits - shift);
-        const std::uint32_t part = peek(chunk);
-        advance(part, 1, chunk);
-        value |= std::uint64_t{part} << shift;
-    }
-    return value;
 }
 
 }  // namespace wisp

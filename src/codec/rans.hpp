@@ -1,9 +1,10 @@
-// rANS with a 64-bit state and 32-bit words: doc/format.md section 8.
+// rANS with 64-bit states and 32-bit words: doc/format.md section 8.
 //
-// A symbol is a slice [start, start + frequency) of [0, 2^bits). The coder works backwards, so the
-// writer collects symbols in reading order and codes them when the block ends; a model may
-// therefore adapt as it reads. A stream that was read to its end leaves the state at kRansLow and
-// no word behind: anything else is corruption.
+// A symbol is a slice [start, start + frequency) of [0, 2^bits). Two states share one stream of
+// words, one for positions and one for values, so that neither waits for the other. The coder works
+// backwards: the writer collects symbols in reading order and codes them when the block ends; a
+// model may therefore adapt as it reads. A stream that was read to its end leaves both states at
+// kRansLow and no word behind: anything else is corruption.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,13 @@ namespace wisp {
 
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 
+enum class Lane : std::uint8_t { kPosition, kValue };
+
 struct RansSymbol {
     std::uint32_t start;
     std::uint32_t frequency;
-    std::uint32_t bits;
+    std::uint8_t bits;
+    Lane lane = Lane::kPosition;
 };
 
 /// One step of the coder; words that overflow are appended, last first.
@@ -30,13 +34,20 @@ inline void rans_put(std::uint64_t& state, std::vector<std::uint32_t>& words,
         words.push_back(static_cast<std::uint32_t>(state));
         state >>= 32;
     }
+    if (symbol.frequency == 1) {  // plain bits: spares the division
+        state = (state << symbol.bits) + symbol.start;
+        return;
+    }
     state = ((state / symbol.frequency) << symbol.bits) + state % symbol.frequency + symbol.start;
 }
 
+/// Appends a state's words in reading order, the reverse of how they came.
+void append_words(const std::vector<std::uint32_t>& words, Bytes& out);
+
 class RansWriter {
   public:
-    void put(std::uint32_t start, std::uint32_t frequency, std::uint32_t bits) {
-        symbols_.push_back({start, frequency, bits});
+    void put(Lane lane, std::uint32_t start, std::uint32_t frequency, unsigned bits) {
+        symbols_.push_back({start, frequency, static_cast<std::uint8_t>(bits), lane});
     }
     void put_bits(std::uint64_t value, unsigned bits);
     /// Codes what was put and appends the stream.
@@ -49,36 +60,63 @@ class RansWriter {
 
 class RansReader {
   public:
-    /// A stream shorter than its state is corrupt from the start.
+    /// A stream shorter than its states is corrupt from the start.
     explicit RansReader(std::span<const std::byte> stream);
 
+    template <Lane kLane>
     std::uint32_t peek(unsigned bits) const {
-        return static_cast<std::uint32_t>(state_ & ((std::uint64_t{1} << bits) - 1));
+        return static_cast<std::uint32_t>(state<kLane>() & ((std::uint64_t{1} << bits) - 1));
     }
+    template <Lane kLane>
     void advance(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
-        state_ = frequency * (state_ >> bits) + peek(bits) - start;
-        if (state_ < kRansLow) refill();
+        std::uint64_t& state = this->state<kLane>();
+        state = frequency * (state >> bits) + peek<kLane>(bits) - start;
+        if (state < kRansLow) refill(state);
     }
+    /// Plain bits, of the values.
     std::uint64_t take_bits(unsigned bits);
 
     bool ok() const { return ok_; }
     /// True when the stream ended exactly here, as its writer left it.
-    bool finished() const { return ok_ && state_ == kRansLow && next_ == end_; }
+    bool finished() const {
+        return ok_ && position_ == kRansLow && value_ == kRansLow && next_ == end_;
+    }
 
   private:
-    void refill() {
+    template <Lane kLane>
+    std::uint64_t& state() {
+        return kLane == Lane::kPosition ? position_ : value_;
+    }
+    template <Lane kLane>
+    const std::uint64_t& state() const {
+        return kLane == Lane::kPosition ? position_ : value_;
+    }
+    void refill(std::uint64_t& state) {
         if (next_ == end_) {
             ok_ = false;
-            state_ = kRansLow;  // stays in range; the caller learns from ok()
+            state = kRansLow;  // stays in range; the caller learns from ok()
             return;
         }
-        state_ = (state_ << 32) | load_le<std::uint32_t>(next_);
+        state = (state << 32) | load_le<std::uint32_t>(next_);
         next_ += 4;
     }
-    std::uint64_t state_ = kRansLow;
+    std::uint64_t position_ = kRansLow;
+    std::uint64_t value_ = kRansLow;
     const std::byte* next_ = nullptr;
     const std::byte* end_ = nullptr;
     bool ok_ = true;
 };
+
+inline std::uint64_t RansReader::take_bits(unsigned bits) {
+    constexpr unsigned kChunkBits = 16;
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < bits; shift += kChunkBits) {
+        const unsigned chunk = bits - shift < kChunkBits ? bits - shift : kChunkBits;
+        const std::uint32_t part = peek<Lane::kValue>(chunk);
+        advance<Lane::kValue>(part, 1, chunk);
+        value |= std::uint64_t{part} << shift;
+    }
+    return value;
+}
 
 }  // namespace wisp

@@ -60,7 +60,7 @@ WeightTable SparseHeader::weights() const {
 void write_sparse_header(const SparseHeader& header, Bytes& out) {
     append_varint(out, header.change_count);
     out.push_back(static_cast<std::byte>(header.window.top));
-    append_varint(out, header.window.low);
+    out.push_back(static_cast<std::byte>(header.window.low));
     out.push_back(static_cast<std::byte>(header.hazard_shift));
     out.push_back(static_cast<std::byte>(header.weight_codes[0]));
     NibbleWriter nibbles(out);
@@ -77,13 +77,12 @@ void write_sparse_header(const SparseHeader& header, Bytes& out) {
     }
 }
 
-Result<SparseHeader> parse_sparse_header(ByteReader& in, const ClassWindow& field,
+Result<SparseHeader> parse_sparse_header(ByteReader& in, const ExponentField& field,
                                          std::uint64_t element_count) {
     SparseHeader header;
-    header.window = field;
     header.change_count = in.varint();
     header.window.top = in.fixed<std::uint8_t>();
-    const std::uint64_t low = in.varint();
+    const std::uint64_t low = in.fixed<std::uint8_t>();
     header.hazard_shift = in.fixed<std::uint8_t>();
     const int first_code = in.fixed<std::uint8_t>();
     if (!in.ok()) return corrupt("ends inside its header");
@@ -91,10 +90,10 @@ Result<SparseHeader> parse_sparse_header(ByteReader& in, const ClassWindow& fiel
         return corrupt("more changes than elements, or none");
     }
     if (header.window.top >= kMaxClasses) return corrupt("more than 16 classes");
-    if (low > field.mask || header.window.top > field.mask - low) {
+    if (low > field.largest() || header.window.top > field.largest() - low) {
         return corrupt("classes beyond the exponent field of the dtype");
     }
-    header.window.low = static_cast<std::uint32_t>(low);
+    header.window.low = static_cast<std::uint8_t>(low);
     if (header.hazard_shift < kMinHazardShift || header.hazard_shift > kMaxHazardShift) {
         return corrupt("hazard shift out of range");
     }

@@ -24,8 +24,8 @@ struct SparseHeader {
 
 void write_sparse_header(const SparseHeader& header, Bytes& out);
 
-/// `window` of the result starts from `field`, the dtype's exponent field. kCorrupt names the rule.
-Result<SparseHeader> parse_sparse_header(ByteReader& in, const ClassWindow& field,
+/// kCorrupt names the rule that is broken.
+Result<SparseHeader> parse_sparse_header(ByteReader& in, const ExponentField& field,
                                          std::uint64_t element_count);
 
 }  // namespace wisp

@@ -3,39 +3,34 @@
 #include <algorithm>
 
 namespace wisp {
+namespace {
 
-void StepModel::put(RansWriter& out, std::uint32_t element_class, std::uint64_t magnitude,
-                    bool negative) {
-    ClassModel& model = classes_[element_class];
-    const auto extra = static_cast<unsigned>(std::bit_width(magnitude)) - 1;
-    for (unsigned i = 0; i < extra; ++i) {
-        model.longer[std::min<std::size_t>(i, kContexts - 1)].put(out, true);
-    }
-    model.longer[std::min<std::size_t>(extra, kContexts - 1)].put(out, false);
-    if (extra > 0) {
-        const bool second = ((magnitude >> (extra - 1)) & 1) != 0;
-        model.second[std::min<std::size_t>(extra, kContexts - 1)].put(out, second);
-        out.put_bits(magnitude & ((std::uint64_t{1} << (extra - 1)) - 1), extra - 1);
-    }
-    out.put_bits(negative ? 1 : 0, 1);
+std::size_t context(unsigned extra, std::size_t contexts) {
+    return std::min<std::size_t>(extra, contexts - 1);
 }
 
-StepModel::Step StepModel::take(RansReader& in, std::uint32_t element_class, unsigned width,
-                                bool& overlong) {
-    ClassModel& model = classes_[element_class];
+}  // namespace
+
+void StepModel::put_long(RansWriter& out, ClassModel& model, const Step& step) {
+    const auto extra = static_cast<unsigned>(std::bit_width(step.magnitude)) - 1;
+    for (unsigned i = 0; i < extra; ++i) model.longer[context(i, kContexts)].put(out, true);
+    model.longer[context(extra, kContexts)].put(out, false);
+    const bool second = ((step.magnitude >> (extra - 1)) & 1) != 0;
+    model.second[context(extra, kContexts)].put(out, second);
+    out.put_bits(step.magnitude & ((std::uint64_t{1} << (extra - 1)) - 1), extra - 1);
+    out.put_bits(step.negative ? 1 : 0, 1);
+}
+
+StepModel::Step StepModel::take_long(RansReader& in, ClassModel& model, unsigned width,
+                                     bool& overlong) {
     unsigned extra = 0;
-    while (model.longer[std::min<std::size_t>(extra, kContexts - 1)].take(in)) {
-        if (++extra >= width) {
-            overlong = true;
-            return {1, false};
-        }
+    while (extra < width && model.longer[context(extra, kContexts)].take(in)) ++extra;
+    if (extra >= width) {
+        overlong = true;
+        return {1, false};
     }
-    std::uint64_t magnitude = 1;
-    if (extra > 0) {
-        const bool second = model.second[std::min<std::size_t>(extra, kContexts - 1)].take(in);
-        magnitude = (magnitude << 1) | (second ? 1U : 0U);
-        magnitude = (magnitude << (extra - 1)) | in.take_bits(extra - 1);
-    }
+    const std::uint64_t second = model.second[context(extra, kContexts)].take(in) ? 3 : 2;
+    const std::uint64_t magnitude = (second << (extra - 1)) | in.take_bits(extra - 1);
     return {magnitude, in.take_bits(1) != 0};
 }
 

@@ -9,75 +9,116 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "codec/rans.hpp"
 #include "kernel/element_class.hpp"
 
 namespace wisp {
 
-/// An involution: flips the magnitude bits of negative floats.
+/// Puts the elements of a dtype in the order of their values, and back.
 template <class T>
-constexpr T to_order(T bits, bool sign_magnitude) {
-    constexpr T kSign = static_cast<T>(T{1} << (sizeof(T) * 8 - 1));
-    return sign_magnitude && (bits & kSign) != 0 ? static_cast<T>(bits ^ (kSign - 1U)) : bits;
-}
+class ValueOrder {
+  public:
+    explicit ValueOrder(bool sign_magnitude)
+        : magnitude_(sign_magnitude ? static_cast<T>(std::numeric_limits<T>::max() / 2) : T{0}) {}
+
+    /// An involution: flips the magnitude bits of negative floats. Signs are as good as random, so
+    /// it must not branch.
+    T operator()(T bits) const {
+        const T negative = static_cast<T>(T{0} - (bits >> (sizeof(T) * 8 - 1)));
+        return static_cast<T>(bits ^ (negative & magnitude_));
+    }
+
+  private:
+    T magnitude_;
+};
 
 /// A probability of a one bit, learnt as it is used: quickly at first, then as a running mean.
 class AdaptiveBit {
   public:
+    static constexpr unsigned kBits = 16;
+    static constexpr std::uint32_t kTotal = 1U << kBits;
+
+    /// Of kTotal slots the first one() mean a one bit. Even, so that the rest can be halved.
+    std::uint32_t one() const { return one_; }
+
     void put(RansWriter& out, bool bit) {
         if (bit) {
-            out.put(0, one_, kBits);
+            out.put(Lane::kValue, 0, one_, kBits);
         } else {
-            out.put(one_, kTotal - one_, kBits);
+            out.put(Lane::kValue, one_, kTotal - one_, kBits);
         }
         learn(bit);
     }
     bool take(RansReader& in) {
-        const bool bit = in.peek(kBits) < one_;
+        const bool bit = in.peek<Lane::kValue>(kBits) < one_;
         if (bit) {
-            in.advance(0, one_, kBits);
+            in.advance<Lane::kValue>(0, one_, kBits);
         } else {
-            in.advance(one_, kTotal - one_, kBits);
+            in.advance<Lane::kValue>(one_, kTotal - one_, kBits);
         }
         learn(bit);
         return bit;
     }
-
-  private:
-    static constexpr unsigned kBits = 16;
-    static constexpr std::uint32_t kTotal = 1U << kBits;
-    static constexpr std::uint32_t kLeast = 16;
-    static constexpr std::uint32_t kSlowest = 254;
-
     void learn(bool bit) {
-        // 1 / (seen + 1.5), in 1/65536: the mean of what was seen, with half a prior of each.
-        const std::uint32_t rate = (2 * kTotal) / (2 * seen_ + 3);
+        const std::uint32_t rate = kRates[seen_];
         if (bit) {
             one_ += ((kTotal - one_) * rate) >> kBits;
         } else {
             one_ -= (one_ * rate) >> kBits;
         }
-        one_ = std::min(std::max(one_, kLeast), kTotal - kLeast);
+        one_ = std::min(std::max(one_, kLeast), kTotal - kLeast) & ~1U;
         if (seen_ < kSlowest) ++seen_;
     }
+
+  private:
+    static constexpr std::uint32_t kLeast = 16;
+    static constexpr std::uint32_t kSlowest = 254;
+    /// 1 / (seen + 1.5), in 1/65536: the mean of what was seen, with half a prior of each.
+    static constexpr auto kRates = [] {
+        std::array<std::uint32_t, kSlowest + 1> rates{};
+        for (std::uint32_t seen = 0; seen <= kSlowest; ++seen) {
+            rates[seen] = (2 * kTotal) / (2 * seen + 3);
+        }
+        return rates;
+    }();
 
     std::uint32_t one_ = kTotal / 2;
     std::uint32_t seen_ = 0;
 };
 
-/// Magnitudes as the count of their bits in unary, the second-highest bit, and the rest as it is;
-/// then the sign.
+/// A step of one and its sign are one symbol. Longer ones have the count of their bits in unary,
+/// the second-highest bit, the rest as it is, and the sign.
 class StepModel {
   public:
-    void put(RansWriter& out, std::uint32_t element_class, std::uint64_t magnitude, bool negative);
-
     struct Step {
         std::uint64_t magnitude;
         bool negative;
     };
+
+    void put(RansWriter& out, std::uint32_t element_class, const Step& step) {
+        ClassModel& model = classes_[element_class];
+        if (step.magnitude != 1) return put_long(out, model, step);
+        AdaptiveBit& longer = model.longer[0];
+        const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
+        out.put(Lane::kValue, longer.one() + (step.negative ? half : 0), half,
+                AdaptiveBit::kBits);
+        longer.learn(false);
+    }
+
     /// `width` bits per element bound the magnitude; a longer one turns `overlong` true.
-    Step take(RansReader& in, std::uint32_t element_class, unsigned width, bool& overlong);
+    Step take(RansReader& in, std::uint32_t element_class, unsigned width, bool& overlong) {
+        ClassModel& model = classes_[element_class];
+        AdaptiveBit& longer = model.longer[0];
+        const std::uint32_t slot = in.peek<Lane::kValue>(AdaptiveBit::kBits);
+        if (slot < longer.one()) return take_long(in, model, width, overlong);
+        const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
+        const bool negative = slot >= longer.one() + half;
+        in.advance<Lane::kValue>(longer.one() + (negative ? half : 0), half, AdaptiveBit::kBits);
+        longer.learn(false);
+        return {1, negative};
+    }
 
   private:
     static constexpr std::size_t kContexts = 24;  // longer magnitudes share the last
@@ -85,6 +126,8 @@ class StepModel {
         std::array<AdaptiveBit, kContexts> longer;
         std::array<AdaptiveBit, kContexts> second;
     };
+    static void put_long(RansWriter& out, ClassModel& model, const Step& step);
+    static Step take_long(RansReader& in, ClassModel& model, unsigned width, bool& overlong);
     std::array<ClassModel, kMaxClasses> classes_;
 };
 

@@ -127,7 +127,7 @@ Result<ApplyReport> apply_in_place(const fs::path& base_path, const std::vector<
             if (options.progress) options.progress("journal", done, schema.total_bytes());
             return journal.add(place.file,
                                place.offset + range.first_element * range.element_bytes,
-                               range.of(base.bytes(range.tensor)), piece.changes);
+                               piece.changes);
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
 

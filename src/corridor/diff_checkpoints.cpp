@@ -39,7 +39,10 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
             Worker& worker = workers[thread];
             const auto old_block = range.of(old_state.bytes(range.tensor));
             const auto new_block = range.of(new_state.bytes(range.tensor));
+            const ExponentField field =
+                exponent_field(traits_of(schema.tensors()[range.tensor].dtype));
             worker.detector.detect(old_block, new_block, range, seeds[range.tensor], true,
+                                   options.codec == Codec::kCompact ? &field : nullptr,
                                    worker.found);
             return writer.encode(range, old_block, worker.found, worker.encoder);
         },

@@ -5,6 +5,7 @@
 
 #include "codec/block_layout.hpp"
 #include "codec/hazard.hpp"
+#include "codec/hazard_field.hpp"
 #include "codec/rans.hpp"
 #include "codec/sparse_header.hpp"
 #include "codec/step_model.hpp"
@@ -19,91 +20,47 @@ std::unexpected<Error> corrupt(const char* what) {
     return fail(ErrorKind::kCorrupt, std::string("coded block: ") + what);
 }
 
-/// Finds the element whose stretch of hazard holds a given point; only moves forward.
 template <class T>
-class HazardFinder {
-  public:
-    HazardFinder(std::span<const std::byte> block, const SparseHeader& header,
-                 const WeightTable& weights, const std::vector<std::uint32_t>& group_sums)
-        : block_(block.data()),
-          count_(block.size() / sizeof(T)),
-          window_(header.window),
-          weights_(weights),
-          group_sums_(group_sums) {}
-
-    /// False when the point lies beyond the last element.
-    bool find(std::uint64_t point) {
-        while (point >= group_start_ + group_sums_[group_]) {
-            group_start_ += group_sums_[group_];
-            if (++group_ * kGroupElements >= count_) return false;
-            at_ = group_ * kGroupElements;
-            start_ = group_start_;
-        }
-        for (;; ++at_) {
-            class_ = window_.class_of(load_element<T>(block_, at_));
-            weight_ = weights_[class_];
-            if (point < start_ + weight_) return true;
-            start_ += weight_;
-        }
-    }
-    std::size_t position() const { return at_; }
-    std::uint64_t start() const { return start_; }
-    std::uint32_t weight() const { return weight_; }
-    std::uint32_t element_class() const { return class_; }
-
-  private:
-    const std::byte* block_;
-    const std::size_t count_;
-    const ClassWindow window_;
-    const WeightTable& weights_;
-    const std::vector<std::uint32_t>& group_sums_;
-    std::size_t group_ = 0;
-    std::uint64_t group_start_ = 0;
-    std::size_t at_ = 0;
-    std::uint64_t start_ = 0;
-    std::uint32_t weight_ = 0;
-    std::uint32_t class_ = 0;
-};
-
-template <class T>
-Result<void> read_changes(RansReader& rans, std::span<const std::byte> old_block,
-                          const SparseHeader& header, const WeightTable& weights,
-                          const std::vector<std::uint32_t>& group_sums,
-                          const DtypeTraits& traits, BlockChanges& changes) {
+Result<void> read_changes(RansReader rans, std::span<const std::byte> old_block,
+                          const SparseHeader& header, const DtypeTraits& traits,
+                          BlockChanges& changes) {
     const unsigned shift = header.hazard_shift;
     const std::uint64_t bucket = bucket_units(shift);
     const auto count = static_cast<std::size_t>(header.change_count);
     changes.positions.resize(count);
+    changes.old_bits.resize(count * sizeof(T));
     changes.new_bits.resize(count * sizeof(T));
-    HazardFinder<T> finder(old_block, header, weights, group_sums);
+    HazardField field(old_block, sizeof(T), exponent_field(traits), header);
+    HazardField::Place place{};
     StepModel steps;
+    const ValueOrder<T> order(traits.sign_magnitude);
     std::uint64_t origin = 0;
     bool overlong = false;
     for (std::size_t i = 0; i < count; ++i) {
-        std::uint32_t slot = rans.peek(kHazardBits);
-        for (; slot >= kEscapeStart && rans.ok(); slot = rans.peek(kHazardBits)) {
-            rans.advance(kEscapeStart, kEscapeFrequency, kHazardBits);
+        std::uint32_t slot = rans.peek<Lane::kPosition>(kHazardBits);
+        for (; slot >= kEscapeStart && rans.ok(); slot = rans.peek<Lane::kPosition>(kHazardBits)) {
+            rans.advance<Lane::kPosition>(kEscapeStart, kEscapeFrequency, kHazardBits);
             origin += bucket;
         }
         if (!rans.ok()) return corrupt("its stream ends too early");
         // Elements before `origin` are behind: the previous change ended there.
-        if (!finder.find(origin + distance_at(slot, shift))) {
+        if (!field.find(origin + distance_at(slot, shift), place)) {
             return corrupt("a position lies past the end of the block");
         }
-        const std::uint64_t begin = finder.start() > origin ? finder.start() - origin : 0;
-        const std::uint64_t end = std::min(finder.start() + finder.weight() - origin, bucket);
+        const std::uint64_t begin = place.start > origin ? place.start - origin : 0;
+        const std::uint64_t end = std::min(place.start + place.weight - origin, bucket);
         const std::uint32_t low = slot_of(begin, shift);
-        rans.advance(low, slot_of(end, shift) - low, kHazardBits);
-        origin = finder.start() + finder.weight();
+        rans.advance<Lane::kPosition>(low, slot_of(end, shift) - low, kHazardBits);
+        origin = place.start + place.weight;
 
-        const auto step = steps.take(rans, finder.element_class(), sizeof(T) * 8, overlong);
-        const T before =
-            to_order(load_element<T>(old_block.data(), finder.position()), traits.sign_magnitude);
-        const T magnitude = static_cast<T>(step.magnitude);
-        const T after = static_cast<T>(step.negative ? before - magnitude : before + magnitude);
-        changes.positions[i] = static_cast<std::uint32_t>(finder.position());
+        const auto step = steps.take(rans, place.element_class, sizeof(T) * 8, overlong);
+        const T old_bits = load_element<T>(old_block.data(), place.position);
+        const T negative = static_cast<T>(T{0} - (step.negative ? 1U : 0U));
+        const T difference = static_cast<T>((static_cast<T>(step.magnitude) ^ negative) - negative);
+        changes.positions[i] = static_cast<std::uint32_t>(place.position);
+        store_le<T>(changes.old_bits.data() + i * sizeof(T), old_bits);
         store_le<T>(changes.new_bits.data() + i * sizeof(T),
-                    to_order(after, traits.sign_magnitude));
+                    order(static_cast<T>(order(old_bits) + difference)));
     }
     if (overlong) return corrupt("a step is longer than its element");
     if (!rans.finished()) return corrupt("its stream does not end with its last change");
@@ -136,10 +93,10 @@ void BlockDecoder::compare(std::span<const std::byte> old_block,
                            std::span<const std::byte> new_block, BlockChanges& changes) {
     const std::size_t count = old_block.size() / changes.element_bytes;
     changes.positions.resize(count);
-    changes.positions.resize(active_kernels().find_changes(
+    changes.positions.resize(active_kernels().scan(
         old_block.data(), new_block.data(), count, changes.element_bytes,
-        changes.positions.data()));
-    gather_new_bits(new_block.data(), changes);
+        changes.positions.data(), {}));
+    gather_bits(old_block.data(), new_block.data(), changes);
 }
 
 Result<void> BlockDecoder::decode_sparse(ByteReader& in, std::span<const std::byte> old_block,
@@ -149,12 +106,8 @@ Result<void> BlockDecoder::decode_sparse(ByteReader& in, std::span<const std::by
                 parse_sparse_header(in, exponent_field(traits), count));
     RansReader rans(in.take(in.remaining()));
     if (!rans.ok()) return corrupt("its stream is too short");
-    const WeightTable weights = header.weights();
-    group_sums_.resize(count / kGroupElements + 1);
-    active_kernels().weigh(old_block.data(), count, traits.element_bytes, header.window, weights,
-                           group_sums_.data());
     return with_element_type(traits.element_bytes, [&]<class T>(T) {
-        return read_changes<T>(rans, old_block, header, weights, group_sums_, traits, changes);
+        return read_changes<T>(rans, old_block, header, traits, changes);
     });
 }
 

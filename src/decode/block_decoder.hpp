@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "base/bytes.hpp"
 #include "wisp/change_set.hpp"
@@ -30,7 +29,6 @@ class BlockDecoder {
                               const DtypeTraits& traits, BlockChanges& changes);
     void compare(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
                  BlockChanges& changes);
-    std::vector<std::uint32_t> group_sums_;
     Bytes new_block_;
 };
 

@@ -121,6 +121,8 @@ Result<void> BoundDelta::decode_compact(const DeltaTensor& tensor, const BlockRa
         for (const std::uint32_t position : part.positions) {
             changes.positions.push_back(position + static_cast<std::uint32_t>(at));
         }
+        changes.old_bits.insert(changes.old_bits.end(), part.old_bits.begin(),
+                                part.old_bits.end());
         changes.new_bits.insert(changes.new_bits.end(), part.new_bits.begin(),
                                 part.new_bits.end());
     }

@@ -53,9 +53,11 @@ void decode_trl(const DeltaTensor& tensor, const BlockRange& range,
     const auto take = [&](std::uint64_t position, std::size_t entry) {
         const std::byte* bits = tensor.values.data() + entry * width;
         const auto offset = static_cast<std::size_t>(position - begin);
+        const std::byte* old_bits = old_block.data() + offset * width;
         // TRL lists every NaN as changed, since it compares floats.
-        if (std::memcmp(bits, old_block.data() + offset * width, width) == 0) return;
+        if (std::memcmp(bits, old_bits, width) == 0) return;
         changes.positions.push_back(static_cast<std::uint32_t>(offset));
+        changes.old_bits.insert(changes.old_bits.end(), old_bits, old_bits + width);
         changes.new_bits.insert(changes.new_bits.end(), bits, bits + width);
     };
     switch (tensor.coding) {

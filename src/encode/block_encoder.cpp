@@ -4,8 +4,8 @@
 
 #include "codec/block_layout.hpp"
 #include "codec/hazard.hpp"
+#include "codec/hazard_field.hpp"
 #include "codec/step_model.hpp"
-#include "kernel/kernels.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {
@@ -13,41 +13,6 @@ namespace {
 
 // Below this share of changed elements a sparse block is smaller than any dense one.
 constexpr std::size_t kSurelySparse = 16;
-
-/// Walks a block from change to change and knows the hazard between them.
-template <class T>
-class HazardCursor {
-  public:
-    HazardCursor(const std::byte* block, const SparseHeader& header, const WeightTable& weights,
-                 const std::vector<std::uint32_t>& group_sums)
-        : block_(block), window_(header.window), weights_(weights), group_sums_(group_sums) {}
-
-    /// Moves to `position`, which lies at or after the present one.
-    void seek(std::size_t position) {
-        const std::size_t group = position / kGroupElements;
-        if (group > at_ / kGroupElements) {
-            for (; group_ < group; ++group_) group_start_ += group_sums_[group_];
-            at_ = group * kGroupElements;
-            hazard_ = group_start_;
-        }
-        for (; at_ < position; ++at_) hazard_ += weight_at(at_);
-    }
-    std::uint64_t hazard() const { return hazard_; }
-    std::uint32_t class_here() const { return window_.class_of(load_element<T>(block_, at_)); }
-
-  private:
-    std::uint32_t weight_at(std::size_t position) const {
-        return weights_[window_.class_of(load_element<T>(block_, position))];
-    }
-    const std::byte* block_;
-    const ClassWindow window_;
-    const WeightTable& weights_;
-    const std::vector<std::uint32_t>& group_sums_;
-    std::size_t at_ = 0;
-    std::uint64_t hazard_ = 0;
-    std::size_t group_ = 0;
-    std::uint64_t group_start_ = 0;
-};
 
 /// One position symbol, after as many escapes as the distance takes.
 class PositionWriter {
@@ -58,13 +23,13 @@ class PositionWriter {
         const std::uint64_t bucket = bucket_units(shift_);
         // An element across the border may be named from either side; its larger part is cheaper.
         while (hazard >= origin_ + bucket || 2 * (origin_ + bucket - hazard) < weight) {
-            rans_.put(kEscapeStart, kEscapeFrequency, kHazardBits);
+            rans_.put(Lane::kPosition, kEscapeStart, kEscapeFrequency, kHazardBits);
             origin_ += bucket;
         }
         const std::uint64_t begin = hazard > origin_ ? hazard - origin_ : 0;
         const std::uint64_t end = std::min(hazard + weight - origin_, bucket);
         const std::uint32_t start = slot_of(begin, shift_);
-        rans_.put(start, slot_of(end, shift_) - start, kHazardBits);
+        rans_.put(Lane::kPosition, start, slot_of(end, shift_) - start, kHazardBits);
         origin_ = hazard + weight;
     }
 
@@ -77,11 +42,12 @@ class PositionWriter {
 }  // namespace
 
 void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChanges& changes,
-                          const DtypeTraits& traits, Bytes& out) {
+                          const DtypeTraits& traits, std::span<const std::uint8_t> exponents,
+                          Bytes& out) {
     if (changes.empty()) return;
     const std::size_t start = out.size();
     out.push_back(static_cast<std::byte>(BlockKind::kSparse));
-    encode_sparse(old_block, changes, traits, out);
+    encode_sparse(old_block, changes, traits, exponents, out);
     const std::size_t sparse_bytes = out.size() - start;
     if (changes.count() < old_block.size() / traits.element_bytes / kSurelySparse &&
         sparse_bytes <= old_block.size()) {
@@ -104,30 +70,23 @@ void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChang
 
 void BlockEncoder::encode_sparse(std::span<const std::byte> old_block,
                                  const BlockChanges& changes, const DtypeTraits& traits,
-                                 Bytes& out) {
-    const SparseHeader header = planner_.plan(old_block, changes, traits);
-    const WeightTable weights = header.weights();
+                                 std::span<const std::uint8_t> exponents, Bytes& out) {
+    const SparseHeader header = planner_.plan(old_block, changes, traits, exponents);
     write_sparse_header(header, out);
+    HazardField field(old_block, traits.element_bytes, exponent_field(traits), header, exponents);
+    PositionWriter positions(rans_, header.hazard_shift);
+    StepModel steps;
     with_element_type(traits.element_bytes, [&]<class T>(T) {
-        const std::size_t count = old_block.size() / sizeof(T);
-        group_sums_.resize(count / kGroupElements + 1);
-        active_kernels().weigh(old_block.data(), count, sizeof(T), header.window, weights,
-                               group_sums_.data());
-        HazardCursor<T> cursor(old_block.data(), header, weights, group_sums_);
-        PositionWriter positions(rans_, header.hazard_shift);
-        StepModel steps;
+        const ValueOrder<T> order(traits.sign_magnitude);
         for (std::size_t i = 0; i < changes.count(); ++i) {
-            cursor.seek(changes.positions[i]);
-            const std::uint32_t element_class = cursor.class_here();
-            positions.put(cursor.hazard(), weights[element_class]);
-            const T before = to_order(load_element<T>(old_block.data(), changes.positions[i]),
-                                      traits.sign_magnitude);
-            const T after =
-                to_order(load_element<T>(changes.new_bits.data(), i), traits.sign_magnitude);
+            const HazardField::Place place = field.at(changes.positions[i]);
+            positions.put(place.start, place.weight);
+            const T before = order(load_element<T>(changes.old_bits.data(), i));
+            const T after = order(load_element<T>(changes.new_bits.data(), i));
             const T up = static_cast<T>(after - before);
             const T down = static_cast<T>(before - after);
             const bool negative = down < up;
-            steps.put(rans_, element_class, negative ? down : up, negative);
+            steps.put(rans_, place.element_class, {std::min(down, up), negative});
         }
         return 0;
     });

@@ -17,16 +17,17 @@ namespace wisp {
 class BlockEncoder {
   public:
     /// Appends nothing when nothing changed. `old_block` holds whole elements of the dtype and
-    /// `changes` positions inside it, each with bits that differ from the old ones.
+    /// `changes` positions inside it, each with bits that differ from the old ones. `exponents`
+    /// of the old block spare a second pass over it, where detection left them.
     void encode(std::span<const std::byte> old_block, const BlockChanges& changes,
-                const DtypeTraits& traits, Bytes& out);
+                const DtypeTraits& traits, std::span<const std::uint8_t> exponents, Bytes& out);
 
   private:
     void encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,
-                       const DtypeTraits& traits, Bytes& out);
+                       const DtypeTraits& traits, std::span<const std::uint8_t> exponents,
+                       Bytes& out);
     SparsePlanner planner_;
     RansWriter rans_;
-    std::vector<std::uint32_t> group_sums_;
     Bytes new_block_;
     Bytes dense_;
 };

@@ -12,25 +12,22 @@ namespace {
 
 // Enough for the shares of the populated binades; counting every element would cost as much as
 // comparing them.
-constexpr std::size_t kSampleElements = 1U << 15;
-constexpr std::size_t kRunElements = 32;
+constexpr std::size_t kSampleElements = 1U << 14;
+constexpr std::size_t kRunElements = 64;
 constexpr std::size_t kLanes = 4;
 // A class in which everything changed has infinite hazard; this much leaves 1/55 to the rest.
 constexpr double kLargestHazard = 4.0;
 
 /// One histogram per lane, so that equal neighbours do not wait for each other's increment.
-template <class T>
-std::size_t sample_exponents(std::span<const std::byte> block, const ClassWindow& field,
+template <class ExponentAt>
+std::size_t sample_exponents(std::size_t count, std::size_t bins, ExponentAt&& exponent_at,
                              std::vector<std::uint32_t>& lanes) {
-    const std::size_t count = block.size() / sizeof(T);
-    const std::size_t bins = field.mask + 1;
     const std::size_t stride = std::max<std::size_t>(1, count / kSampleElements) * kRunElements;
     std::size_t sampled = 0;
     for (std::size_t first = 0; first < count; first += stride) {
         const std::size_t end = std::min(first + kRunElements, count);
         for (std::size_t i = first; i < end; ++i) {
-            const auto exponent = field.exponent_of(load_element<T>(block.data(), i));
-            ++lanes[(i % kLanes) * bins + exponent];
+            ++lanes[(i % kLanes) * bins + exponent_at(i)];
         }
         sampled += end - first;
     }
@@ -69,29 +66,41 @@ std::array<ClassCount, kMaxClasses> classify(const std::vector<double>& totals,
 }  // namespace
 
 void SparsePlanner::count_exponents(std::span<const std::byte> old_block,
-                                    const BlockChanges& changes, const ClassWindow& field) {
-    const std::size_t bins = field.mask + 1;
+                                    const BlockChanges& changes, const ExponentField& field,
+                                    std::span<const std::uint8_t> exponents) {
+    const std::size_t bins = field.largest() + 1;
     sampled_.assign(bins * kLanes, 0);
     totals_.assign(bins, 0);
     changed_.assign(bins, 0);
     with_element_type(changes.element_bytes, [&]<class T>(T) {
-        const std::size_t sampled = sample_exponents<T>(old_block, field, sampled_);
-        const double scale =
-            static_cast<double>(old_block.size() / sizeof(T)) / static_cast<double>(sampled);
+        const std::size_t count = old_block.size() / sizeof(T);
+        const std::size_t sampled =
+            exponents.empty()
+                ? sample_exponents(
+                      count, bins,
+                      [&](std::size_t i) { return field.of(load_element<T>(old_block.data(), i)); },
+                      sampled_)
+                : sample_exponents(
+                      count, bins, [&](std::size_t i) { return exponents[i]; }, sampled_);
+        const double scale = static_cast<double>(count) / static_cast<double>(sampled);
         for (std::size_t i = 0; i < bins * kLanes; ++i) totals_[i % bins] += sampled_[i] * scale;
-        for (const std::uint32_t position : changes.positions) {
-            ++changed_[field.exponent_of(load_element<T>(old_block.data(), position))];
+        sampled_.assign(bins * kLanes, 0);
+        for (std::size_t i = 0; i < changes.count(); ++i) {
+            const auto exponent = field.of(load_element<T>(changes.old_bits.data(), i));
+            ++sampled_[(i % kLanes) * bins + exponent];
         }
+        for (std::size_t i = 0; i < bins * kLanes; ++i) changed_[i % bins] += sampled_[i];
         return 0;
     });
 }
 
 SparseHeader SparsePlanner::plan(std::span<const std::byte> old_block,
-                                 const BlockChanges& changes, const DtypeTraits& traits) {
+                                 const BlockChanges& changes, const DtypeTraits& traits,
+                                 std::span<const std::uint8_t> exponents) {
     SparseHeader header;
     header.change_count = changes.count();
-    header.window = exponent_field(traits);
-    count_exponents(old_block, changes, header.window);
+    const ExponentField field = exponent_field(traits);
+    count_exponents(old_block, changes, field, exponents);
 
     const auto is_changed = [](double n) { return n > 0; };
     const auto first = static_cast<std::size_t>(
@@ -103,7 +112,7 @@ SparseHeader SparsePlanner::plan(std::span<const std::byte> old_block,
     // One class below and one above, where nothing changed, keep the unchanged from diluting the
     // rates of the outermost; they weigh nothing.
     const std::size_t lowest = first > 0 ? first - 1 : first;
-    const std::size_t highest = last < header.window.mask ? last + 1 : last;
+    const std::size_t highest = last < field.largest() ? last + 1 : last;
     std::size_t low = lowest;
     std::size_t top = std::min<std::size_t>(highest - lowest, kMaxClasses - 1);
     if (highest - lowest > top) {
@@ -119,8 +128,8 @@ SparseHeader SparsePlanner::plan(std::span<const std::byte> old_block,
             }
         }
     }
-    header.window.low = static_cast<std::uint32_t>(low);
-    header.window.top = static_cast<std::uint32_t>(top);
+    header.window.low = static_cast<std::uint8_t>(low);
+    header.window.top = static_cast<std::uint8_t>(top);
 
     const auto classes = classify(totals_, changed_, low, top);
     std::array<double, kMaxClasses> hazards{};

@@ -45,12 +45,12 @@ Bytes code_bytes(std::span<const std::byte> block, const SplitTable& table) {
     for (std::size_t i = block.size() / sizeof(T); i-- > 0;) {
         const std::uint8_t byte = coded_byte<T>(block.data(), i);
         rans_put(states[i % kSplitStates], words,
-                 {table.start[byte], table.frequency[byte], kSplitBits});
+                 {table.start[byte], table.frequency[byte], kSplitBits, Lane::kValue});
     }
     Bytes stream;
     stream.reserve(words.size() * 4 + sizeof(states));
     for (const std::uint64_t state : states) append_fixed(stream, state);
-    for (auto word = words.rbegin(); word != words.rend(); ++word) append_fixed(stream, *word);
+    append_words(words, stream);
     return stream;
 }
 

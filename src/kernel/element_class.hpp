@@ -1,7 +1,8 @@
 // Which class an element belongs to: its old exponent, held inside a window of at most 16 binades.
 //
 // The chance that a weight changes halves with every binade of its magnitude; the receiver holds
-// the old value and so knows the class for free. Below and above the window exponents are merged.
+// the old value and so knows the class for free. Exponents are taken as bytes (those of F64, which
+// are wider, are held to the 256 binades around one); below and above the window they are merged.
 #pragma once
 
 #include <algorithm>
@@ -14,23 +15,34 @@ namespace wisp {
 
 inline constexpr unsigned kMaxClasses = 16;
 
-struct ClassWindow {
+/// Where the exponent of an element is, and what is taken off it to make it a byte.
+struct ExponentField {
     unsigned shift = 0;
-    std::uint32_t mask = 0;  // of the exponent field, after the shift; 0: all are of class 0
-    std::uint32_t low = 0;   // the exponent of class 0
-    std::uint32_t top = 0;   // the highest class
+    std::uint32_t mask = 0;  // after the shift; 0: the type has no exponent
+    std::uint32_t bias = 0;
 
-    std::uint32_t exponent_of(std::uint64_t bits) const {
-        return static_cast<std::uint32_t>(bits >> shift) & mask;
+    std::uint8_t of(std::uint64_t bits) const {
+        const std::uint32_t exponent = static_cast<std::uint32_t>(bits >> shift) & mask;
+        return static_cast<std::uint8_t>(
+            std::min<std::uint32_t>(std::max(exponent, bias) - bias, 255));
     }
-    std::uint32_t class_of(std::uint64_t bits) const {
-        return std::min(std::max(exponent_of(bits), low) - low, top);
-    }
+    std::uint32_t largest() const { return std::min<std::uint32_t>(mask, 255); }
 };
 
-inline ClassWindow exponent_field(const DtypeTraits& traits) {
-    return {traits.exponent_shift, (1U << traits.exponent_bits) - 1, 0, 0};
+inline ExponentField exponent_field(const DtypeTraits& traits) {
+    const std::uint32_t mask = (1U << traits.exponent_bits) - 1;
+    return {traits.exponent_shift, mask, mask > 255 ? 896U : 0U};
 }
+
+struct ClassWindow {
+    std::uint8_t low = 0;  // the exponent of class 0
+    std::uint8_t top = 0;  // the highest class
+
+    std::uint8_t class_of(std::uint8_t exponent) const {
+        return static_cast<std::uint8_t>(
+            std::min<int>(std::max<int>(exponent, low) - low, top));
+    }
+};
 
 /// The hazard weight of each class, at most kMaxWeight; bytes apart, as the vector kernels want.
 inline constexpr std::uint32_t kMaxWeight = 30720;

@@ -16,35 +16,40 @@
 
 namespace wisp {
 
-/// weigh() sums this many elements at a time. Not part of any format.
-inline constexpr std::size_t kGroupElements = 32;
+/// What scan() does on its one pass over two blocks, besides finding where they differ.
+struct ScanOptions {
+    const TensorSeed* seed = nullptr;  // set: add the mix of the old words to `digest`
+    std::uint64_t first_word = 0;
+    StateDigest* digest = nullptr;
+    std::uint8_t* exponents = nullptr;  // set: write the exponent of every old element
+    ExponentField field;
+};
 
 struct Kernels {
     std::string_view name;
 
     /// Writes the indices of elements whose bits differ, ascending, and returns how many.
     /// `positions` has room for `count` of them.
-    std::size_t (*find_changes)(const std::byte* old_bits, const std::byte* new_bits,
-                                std::size_t count, unsigned element_bytes,
-                                std::uint32_t* positions);
+    std::size_t (*scan)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                        unsigned element_bytes, std::uint32_t* positions,
+                        const ScanOptions& options);
 
-    /// find_changes that also adds the mix of every word of `old_bits` to `digest`, in the same
-    /// pass. The last word may be short: it is taken as padded with zeros.
-    std::size_t (*find_changes_and_mix)(const std::byte* old_bits, const std::byte* new_bits,
-                                        std::size_t count, unsigned element_bytes,
-                                        std::uint32_t* positions, const TensorSeed& seed,
-                                        std::uint64_t first_word, StateDigest& digest);
-
-    /// The sum of mix_word over `size_bytes` bytes from word `first_word` of a tensor on.
+    /// The sum of mix_word over `size_bytes` bytes from word `first_word` of a tensor on. The last
+    /// word may be short: it is taken as padded with zeros.
     StateDigest (*mix_bytes)(const std::byte* bytes, std::size_t size_bytes,
                              const TensorSeed& seed, std::uint64_t first_word);
 
-    /// sums[g] = the weights of elements 32g … 32g+31; the last group may be short.
-    void (*weigh)(const std::byte* bits, std::size_t count, unsigned element_bytes,
-                  const ClassWindow& window, const WeightTable& weights, std::uint32_t* sums);
+    /// The exponent of each element.
+    void (*take_exponents)(const std::byte* bits, std::size_t count, unsigned element_bytes,
+                           const ExponentField& field, std::uint8_t* exponents);
+
+    /// sums[i] = the weights of exponents[8i … 8i+7], totals[j] = of exponents[64j … 64j+63].
+    /// `count` is a multiple of 64.
+    void (*weigh)(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
+                  const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals);
 };
 
-/// The reference first, then every vector table this machine can run.
+/// The reference first, then every vector table this machine can run, best first.
 std::span<const Kernels> all_kernels();
 
 const Kernels& active_kernels();

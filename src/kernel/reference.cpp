@@ -6,25 +6,6 @@
 namespace wisp {
 namespace {
 
-template <class T>
-std::size_t find_changes_of(const std::byte* old_bits, const std::byte* new_bits,
-                            std::size_t count, std::uint32_t* positions) {
-    std::size_t found = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (load_element<T>(old_bits, i) != load_element<T>(new_bits, i)) {
-            positions[found++] = static_cast<std::uint32_t>(i);
-        }
-    }
-    return found;
-}
-
-std::size_t find_changes(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
-                         unsigned element_bytes, std::uint32_t* positions) {
-    return with_element_type(element_bytes, [&]<class T>(T) {
-        return find_changes_of<T>(old_bits, new_bits, count, positions);
-    });
-}
-
 StateDigest mix_bytes(const std::byte* bytes, std::size_t size_bytes, const TensorSeed& seed,
                       std::uint64_t first_word) {
     StateDigest digest;
@@ -34,32 +15,48 @@ StateDigest mix_bytes(const std::byte* bytes, std::size_t size_bytes, const Tens
     return digest;
 }
 
-std::size_t find_changes_and_mix(const std::byte* old_bits, const std::byte* new_bits,
-                                 std::size_t count, unsigned element_bytes,
-                                 std::uint32_t* positions, const TensorSeed& seed,
-                                 std::uint64_t first_word, StateDigest& digest) {
-    digest += mix_bytes(old_bits, count * element_bytes, seed, first_word);
-    return find_changes(old_bits, new_bits, count, element_bytes, positions);
-}
-
-void weigh(const std::byte* bits, std::size_t count, unsigned element_bytes,
-           const ClassWindow& window, const WeightTable& weights, std::uint32_t* sums) {
+void take_exponents(const std::byte* bits, std::size_t count, unsigned element_bytes,
+                    const ExponentField& field, std::uint8_t* exponents) {
     with_element_type(element_bytes, [&]<class T>(T) {
-        for (std::size_t first = 0; first < count; first += kGroupElements) {
-            const std::size_t end = std::min(first + kGroupElements, count);
-            std::uint32_t sum = 0;
-            for (std::size_t i = first; i < end; ++i) {
-                sum += weights[window.class_of(load_element<T>(bits, i))];
-            }
-            sums[first / kGroupElements] = sum;
+        for (std::size_t i = 0; i < count; ++i) {
+            exponents[i] = field.of(load_element<T>(bits, i));
         }
         return 0;
     });
 }
 
+std::size_t scan(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                 unsigned element_bytes, std::uint32_t* positions, const ScanOptions& options) {
+    if (options.seed != nullptr) {
+        *options.digest +=
+            mix_bytes(old_bits, count * element_bytes, *options.seed, options.first_word);
+    }
+    if (options.exponents != nullptr) {
+        take_exponents(old_bits, count, element_bytes, options.field, options.exponents);
+    }
+    return with_element_type(element_bytes, [&]<class T>(T) {
+        std::size_t found = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (load_element<T>(old_bits, i) != load_element<T>(new_bits, i)) {
+                positions[found++] = static_cast<std::uint32_t>(i);
+            }
+        }
+        return found;
+    });
+}
+
+void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
+           const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i % 64 == 0) totals[i / 64] = 0;
+        if (i % 8 == 0) sums[i / 8] = 0;
+        sums[i / 8] += weights[window.class_of(exponents[i])];
+        totals[i / 64] += weights[window.class_of(exponents[i])];
+    }
+}
+
 }  // namespace
 
-const Kernels kReferenceKernels = {"reference", find_changes, find_changes_and_mix, mix_bytes,
-                                   weigh};
+const Kernels kReferenceKernels = {"reference", scan, mix_bytes, take_exponents, weigh};
 
 }  // namespace wisp

@@ -11,17 +11,25 @@
 
 namespace wisp {
 
-/// Fills `changes.new_bits` with the elements of `block` at `changes.positions`.
-inline void gather_new_bits(const std::byte* block, BlockChanges& changes) {
-    changes.new_bits.resize(changes.count() * changes.element_bytes);
-    with_element_type(changes.element_bytes, [&]<class T>(T) {
-        std::byte* to = changes.new_bits.data();
-        for (const std::uint32_t position : changes.positions) {
+/// Copies the elements of `block` at `positions` side by side to `to`.
+inline void gather(const std::byte* block, std::span<const std::uint32_t> positions,
+                   unsigned element_bytes, std::byte* to) {
+    with_element_type(element_bytes, [&]<class T>(T) {
+        for (const std::uint32_t position : positions) {
             std::memcpy(to, block + std::size_t{position} * sizeof(T), sizeof(T));
             to += sizeof(T);
         }
         return 0;
     });
+}
+
+/// Fills in the bits at `changes.positions` before and after.
+inline void gather_bits(const std::byte* old_block, const std::byte* new_block,
+                        BlockChanges& changes) {
+    changes.old_bits.resize(changes.count() * changes.element_bytes);
+    changes.new_bits.resize(changes.count() * changes.element_bytes);
+    gather(old_block, changes.positions, changes.element_bytes, changes.old_bits.data());
+    gather(new_block, changes.positions, changes.element_bytes, changes.new_bits.data());
 }
 
 /// Overwrites the elements of `block` at the changed positions. Every position lies inside.

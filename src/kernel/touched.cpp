@@ -8,11 +8,17 @@ namespace wisp {
 namespace {
 
 template <class T>
-TouchedSums touched_sums_of(std::span<const std::byte> old_block, const BlockChanges& changes,
-                            const TensorSeed& seed, std::uint64_t first_word) {
+TouchedSums touched_sums_of(std::size_t first, std::span<const std::byte> old_block,
+                            const BlockChanges& changes, const TensorSeed& seed,
+                            std::uint64_t first_word) {
     constexpr std::uint32_t kPerWord = 8 / sizeof(T);
+    constexpr std::size_t kAhead = 16;
     TouchedSums sums;
-    for (std::size_t i = 0; i < changes.count();) {
+    for (std::size_t i = first; i < changes.count();) {
+        // The positions are known: what they point at can be on its way before it is needed.
+        if (i + kAhead < changes.count()) {
+            __builtin_prefetch(old_block.data() + changes.positions[i + kAhead] * sizeof(T));
+        }
         const std::uint32_t word = changes.positions[i] / kPerWord;
         const std::uint64_t before = load_word(old_block.data(), std::size_t{word} * 8,
                                                old_block.size());
@@ -34,8 +40,14 @@ TouchedSums touched_sums_of(std::span<const std::byte> old_block, const BlockCha
 
 TouchedSums touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word) {
+    return touched_sums_from(0, old_block, changes, seed, first_word);
+}
+
+TouchedSums touched_sums_from(std::size_t first, std::span<const std::byte> old_block,
+                              const BlockChanges& changes, const TensorSeed& seed,
+                              std::uint64_t first_word) {
     return with_element_type(changes.element_bytes, [&]<class T>(T) {
-        return touched_sums_of<T>(old_block, changes, seed, first_word);
+        return touched_sums_of<T>(first, old_block, changes, seed, first_word);
     });
 }
 

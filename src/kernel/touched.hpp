@@ -25,4 +25,9 @@ struct TouchedSums {
 TouchedSums touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word);
 
+/// The same for the changes from `first` on alone.
+TouchedSums touched_sums_from(std::size_t first, std::span<const std::byte> old_block,
+                              const BlockChanges& changes, const TensorSeed& seed,
+                              std::uint64_t first_word);
+
 }  // namespace wisp

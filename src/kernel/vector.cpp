@@ -19,6 +19,8 @@ Kernels vector_kernels() { return kReferenceKernels; }
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+constexpr std::size_t kAheadBytes = 4096;
+
 template <class T>
 const T* lanes_at(const std::byte* bytes) {
     return reinterpret_cast<const T*>(bytes);
@@ -66,9 +68,34 @@ class Mixer {
     V key_a_, key_b_, stride_a_, stride_b_, sum_a_, sum_b_;
 };
 
-struct NoMixer {
-    template <class V>
-    HWY_INLINE void add(V) {}
+/// Takes the exponents of elements as bytes.
+template <class T>
+class ExponentTaker {
+    using D = hn::ScalableTag<T>;
+    using D8 = hn::Rebind<std::uint8_t, D>;
+
+  public:
+    explicit ExponentTaker(const ExponentField& field)
+        : shift_(static_cast<int>(field.shift)),
+          mask_(hn::Set(D(), static_cast<T>(field.mask))),
+          bias_(hn::Set(D(), static_cast<T>(field.bias))),
+          largest_(hn::Set(D(), static_cast<T>(255))) {}
+
+    HWY_INLINE void take(hn::Vec<D> value, std::uint8_t* to) const {
+        auto exponent = hn::And(hn::ShiftRightSame(value, shift_), mask_);
+        if constexpr (sizeof(T) == 8) {
+            exponent = hn::Min(hn::Sub(hn::Max(exponent, bias_), bias_), largest_);
+        }
+        if constexpr (sizeof(T) == 1) {
+            hn::StoreU(exponent, D8(), to);
+        } else {
+            hn::StoreU(hn::TruncateTo(D8(), exponent), D8(), to);
+        }
+    }
+
+  private:
+    int shift_;
+    hn::Vec<D> mask_, bias_, largest_;
 };
 
 /// The bits of 64 elements that differ, lowest first.
@@ -90,52 +117,73 @@ HWY_INLINE std::uint64_t changed_mask(const std::byte* old_bits, const std::byte
     return mask;
 }
 
-/// Whether any of 64 elements differ; feeds their old words to the mixer on the way.
-template <class Mix>
-HWY_INLINE bool any_changed(const std::byte* old_bits, const std::byte* new_bits,
-                            std::size_t size_bytes, Mix& mixer) {
-    const hn::ScalableTag<std::uint64_t> d;
-    const std::size_t step = hn::Lanes(d);
-    auto differing = hn::Zero(d);
-    for (std::size_t i = 0; i < size_bytes / 8; i += step) {
-        const auto words = hn::LoadU(d, lanes_at<std::uint64_t>(old_bits) + i);
-        mixer.add(words);
-        differing = hn::Or(
-            differing, hn::Xor(words, hn::LoadU(d, lanes_at<std::uint64_t>(new_bits) + i)));
-    }
-    return !hn::AllTrue(d, hn::Eq(differing, hn::Zero(d)));
-}
-
-template <class T, class Mix>
-HWY_INLINE std::size_t find_changes_of(const std::byte* old_bits, const std::byte* new_bits,
-                                       std::size_t count, std::uint32_t* positions, Mix& mixer) {
+template <class T, bool kMix, bool kExponents>
+HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_bits,
+                               std::size_t count, std::uint32_t* positions,
+                               const ScanOptions& options) {
+    const hn::ScalableTag<T> d;
+    const hn::Repartition<std::uint64_t, decltype(d)> d64;
     constexpr std::size_t kChunkBytes = 64 * sizeof(T);
+    const TensorSeed unseeded;
+    Mixer mixer(kMix ? *options.seed : unseeded, options.first_word);
+    const ExponentTaker<T> taker(options.field);
     std::size_t found = 0;
     std::size_t first = 0;
     for (; first + 64 <= count; first += 64, old_bits += kChunkBytes, new_bits += kChunkBytes) {
-        if (HWY_LIKELY(!any_changed(old_bits, new_bits, kChunkBytes, mixer))) continue;
+        // A page ahead: the hardware's own prefetch stops at page borders.
+        for (std::size_t i = 0; i < kChunkBytes; i += 64) {
+            __builtin_prefetch(old_bits + kAheadBytes + i);
+            __builtin_prefetch(new_bits + kAheadBytes + i);
+        }
+        auto differing = hn::Zero(d);
+        for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+            const auto before = hn::LoadU(d, lanes_at<T>(old_bits) + i);
+            const auto after = hn::LoadU(d, lanes_at<T>(new_bits) + i);
+            differing = hn::Or(differing, hn::Xor(before, after));
+            if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
+            if constexpr (kExponents) taker.take(before, options.exponents + first + i);
+        }
+        if (HWY_LIKELY(hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) continue;
         for (std::uint64_t mask = changed_mask<T>(old_bits, new_bits); mask != 0;
              mask &= mask - 1) {
             positions[found++] =
                 static_cast<std::uint32_t>(first + hwy::Num0BitsBelowLS1Bit_Nonzero64(mask));
         }
     }
-    for (std::size_t i = 0; first + i < count; ++i) {
-        if (load_element<T>(old_bits, i) != load_element<T>(new_bits, i)) {
-            positions[found++] = static_cast<std::uint32_t>(first + i);
-        }
+    if constexpr (kMix) *options.digest += mixer.sum();
+    // What is left is less than 64 elements.
+    ScanOptions rest = options;
+    rest.first_word += first * sizeof(T) / 8;
+    if (kExponents) rest.exponents += first;
+    const std::size_t found_in_rest = kReferenceKernels.scan(
+        old_bits, new_bits, count - first, sizeof(T), positions + found, rest);
+    for (std::size_t i = 0; i < found_in_rest; ++i) {
+        positions[found + i] += static_cast<std::uint32_t>(first);
     }
-    return found;
+    return found + found_in_rest;
 }
 
-std::size_t find_changes(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
-                         unsigned element_bytes, std::uint32_t* positions) {
-    NoMixer mixer;
+template <class T>
+HWY_INLINE std::size_t scan_as(const std::byte* old_bits, const std::byte* new_bits,
+                               std::size_t count, std::uint32_t* positions,
+                               const ScanOptions& options) {
+    if (options.seed != nullptr) {
+        return options.exponents != nullptr
+                   ? scan_of<T, true, true>(old_bits, new_bits, count, positions, options)
+                   : scan_of<T, true, false>(old_bits, new_bits, count, positions, options);
+    }
+    return options.exponents != nullptr
+               ? scan_of<T, false, true>(old_bits, new_bits, count, positions, options)
+               : scan_of<T, false, false>(old_bits, new_bits, count, positions, options);
+}
+
+std::size_t scan(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                 unsigned element_bytes, std::uint32_t* positions, const ScanOptions& options) {
     switch (element_bytes) {
-        case 1: return find_changes_of<std::uint8_t>(old_bits, new_bits, count, positions, mixer);
-        case 2: return find_changes_of<std::uint16_t>(old_bits, new_bits, count, positions, mixer);
-        case 4: return find_changes_of<std::uint32_t>(old_bits, new_bits, count, positions, mixer);
-        default: return find_changes_of<std::uint64_t>(old_bits, new_bits, count, positions, mixer);
+        case 1: return scan_as<std::uint8_t>(old_bits, new_bits, count, positions, options);
+        case 2: return scan_as<std::uint16_t>(old_bits, new_bits, count, positions, options);
+        case 4: return scan_as<std::uint32_t>(old_bits, new_bits, count, positions, options);
+        default: return scan_as<std::uint64_t>(old_bits, new_bits, count, positions, options);
     }
 }
 
@@ -148,87 +196,62 @@ StateDigest mix_bytes(const std::byte* bytes, std::size_t size_bytes, const Tens
     for (; at + step_bytes <= size_bytes; at += step_bytes) {
         mixer.add(hn::LoadU(d, lanes_at<std::uint64_t>(bytes + at)));
     }
-    StateDigest digest = mixer.sum();
-    for (; at < size_bytes; at += 8) {
-        digest += mix_word(seed, first_word + at / 8, load_word(bytes, at, size_bytes));
-    }
-    return digest;
-}
-
-std::size_t find_changes_and_mix(const std::byte* old_bits, const std::byte* new_bits,
-                                 std::size_t count, unsigned element_bytes,
-                                 std::uint32_t* positions, const TensorSeed& seed,
-                                 std::uint64_t first_word, StateDigest& digest) {
-    Mixer mixer(seed, first_word);
-    std::size_t found = 0;
-    switch (element_bytes) {
-        case 1:
-            found = find_changes_of<std::uint8_t>(old_bits, new_bits, count, positions, mixer);
-            break;
-        case 2:
-            found = find_changes_of<std::uint16_t>(old_bits, new_bits, count, positions, mixer);
-            break;
-        case 4:
-            found = find_changes_of<std::uint32_t>(old_bits, new_bits, count, positions, mixer);
-            break;
-        default:
-            found = find_changes_of<std::uint64_t>(old_bits, new_bits, count, positions, mixer);
-            break;
-    }
-    digest += mixer.sum();
-    const std::size_t mixed_bytes = count / 64 * 64 * element_bytes;
-    digest += mix_bytes(old_bits + mixed_bytes, count * element_bytes - mixed_bytes, seed,
-                        first_word + mixed_bytes / 8);
-    return found;
+    return mixer.sum() +
+           kReferenceKernels.mix_bytes(bytes + at, size_bytes - at, seed, first_word + at / 8);
 }
 
 template <class T>
-HWY_INLINE void weigh_of(const std::byte* bits, std::size_t groups, const ClassWindow& window,
-                         const WeightTable& weights, std::uint32_t* sums) {
+HWY_INLINE std::size_t take_exponents_of(const std::byte* bits, std::size_t count,
+                                         const ExponentField& field, std::uint8_t* exponents) {
     const hn::ScalableTag<T> d;
-    const hn::Repartition<std::uint8_t, decltype(d)> d8;
-    const hn::Repartition<std::uint64_t, decltype(d)> d64;
-    const auto low_bytes = hn::LoadDup128(d8, weights.low_bytes.data());
-    const auto high_bytes = hn::LoadDup128(d8, weights.high_bytes.data());
-    const auto mask = hn::Set(d, static_cast<T>(window.mask));
-    const auto low = hn::Set(d, static_cast<T>(window.low));
-    const auto top = hn::Set(d, static_cast<T>(window.top));
-    // A set high bit makes the byte lookup yield zero: only each element's lowest byte counts.
-    const auto unused =
-        hn::Set(d, sizeof(T) == 1 ? T{0} : static_cast<T>(0x8080808080808080U << 8));
-    for (std::size_t group = 0; group < groups; ++group) {
-        auto low_sum = hn::Zero(d64);
-        auto high_sum = hn::Zero(d64);
-        for (std::size_t i = 0; i < kGroupElements; i += hn::Lanes(d)) {
-            const auto value = hn::LoadU(d, lanes_at<T>(bits) + group * kGroupElements + i);
-            const auto exponent =
-                hn::And(hn::ShiftRightSame(value, static_cast<int>(window.shift)), mask);
-            const auto index = hn::Min(hn::Sub(hn::Max(exponent, low), low), top);
-            const auto lookup = hn::BitCast(d8, hn::Or(index, unused));
-            low_sum = hn::Add(low_sum, hn::SumsOf8(hn::TableLookupBytesOr0(low_bytes, lookup)));
-            high_sum = hn::Add(high_sum, hn::SumsOf8(hn::TableLookupBytesOr0(high_bytes, lookup)));
-        }
-        const auto sum = hn::Add(low_sum, hn::ShiftLeft<8>(high_sum));
-        sums[group] = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d64, sum)));
+    const ExponentTaker<T> taker(field);
+    std::size_t i = 0;
+    for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+        __builtin_prefetch(bits + i * sizeof(T) + kAheadBytes);
+        taker.take(hn::LoadU(d, lanes_at<T>(bits) + i), exponents + i);
     }
+    return i;
 }
 
-void weigh(const std::byte* bits, std::size_t count, unsigned element_bytes,
-           const ClassWindow& window, const WeightTable& weights, std::uint32_t* sums) {
-    const std::size_t groups = count / kGroupElements;
+void take_exponents(const std::byte* bits, std::size_t count, unsigned element_bytes,
+                    const ExponentField& field, std::uint8_t* exponents) {
+    std::size_t done = 0;
     switch (element_bytes) {
-        case 1: weigh_of<std::uint8_t>(bits, groups, window, weights, sums); break;
-        case 2: weigh_of<std::uint16_t>(bits, groups, window, weights, sums); break;
-        case 4: weigh_of<std::uint32_t>(bits, groups, window, weights, sums); break;
-        default: weigh_of<std::uint64_t>(bits, groups, window, weights, sums); break;
+        case 1: done = take_exponents_of<std::uint8_t>(bits, count, field, exponents); break;
+        case 2: done = take_exponents_of<std::uint16_t>(bits, count, field, exponents); break;
+        case 4: done = take_exponents_of<std::uint32_t>(bits, count, field, exponents); break;
+        default: done = take_exponents_of<std::uint64_t>(bits, count, field, exponents); break;
     }
-    const std::size_t done = groups * kGroupElements;
-    kReferenceKernels.weigh(bits + done * element_bytes, count - done, element_bytes, window,
-                            weights, sums + groups);
+    kReferenceKernels.take_exponents(bits + done * element_bytes, count - done, element_bytes,
+                                     field, exponents + done);
+}
+
+void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
+           const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals) {
+    const hn::ScalableTag<std::uint8_t> d8;
+    const hn::Repartition<std::uint64_t, decltype(d8)> d64;
+    const hn::Rebind<std::uint32_t, decltype(d64)> d32;
+    const auto low_bytes = hn::LoadDup128(d8, weights.low_bytes.data());
+    const auto high_bytes = hn::LoadDup128(d8, weights.high_bytes.data());
+    const auto low = hn::Set(d8, window.low);
+    const auto top = hn::Set(d8, window.top);
+    for (std::size_t first = 0; first < count; first += 64) {
+        auto total = hn::Zero(d64);
+        for (std::size_t i = 0; i < 64; i += hn::Lanes(d8)) {
+            const auto index =
+                hn::Min(hn::SaturatedSub(hn::LoadU(d8, exponents + first + i), low), top);
+            const auto sum = hn::Add(
+                hn::SumsOf8(hn::TableLookupBytes(low_bytes, index)),
+                hn::ShiftLeft<8>(hn::SumsOf8(hn::TableLookupBytes(high_bytes, index))));
+            hn::StoreU(hn::TruncateTo(d32, sum), d32, sums + (first + i) / 8);
+            total = hn::Add(total, sum);
+        }
+        totals[first / 64] = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d64, total)));
+    }
 }
 
 Kernels vector_kernels() {
-    return {hwy::TargetName(HWY_TARGET), find_changes, find_changes_and_mix, mix_bytes, weigh};
+    return {hwy::TargetName(HWY_TARGET), scan, mix_bytes, take_exponents, weigh};
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

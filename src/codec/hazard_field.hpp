@@ -1,0 +1,128 @@
+// The hazard along a block: how much weight lies before an element, and which element holds a point.
+//
+// Sums are made chunk by chunk as the walk comes by, so that both the exponents and what is made of
+// them are in the nearest cache when they are looked at. Inside a chunk everything is found without
+// a branch that depends on the data: guessing wrong would cost more than the work. Only walks
+// forward.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "codec/sparse_header.hpp"
+#include "kernel/kernels.hpp"
+
+namespace wisp {
+
+class HazardField {
+  public:
+    /// `exponents` of the block may be at hand already; else they are taken chunk by chunk.
+    HazardField(std::span<const std::byte> block, unsigned element_bytes,
+                const ExponentField& field, const SparseHeader& header,
+                std::span<const std::uint8_t> exponents = {});
+
+    struct Place {
+        std::size_t position;
+        std::uint64_t start;  // the weight of all elements before
+        std::uint32_t weight;
+        std::uint32_t element_class;
+    };
+
+    /// The place of an element. Positions asked for ascend.
+    Place at(std::size_t position) {
+        while (position >= chunk_first_ + kChunk) next_chunk();
+        const std::size_t inside = position - chunk_first_;
+        const std::uint32_t* const sums = &sums_[inside / 64 * 8];
+        const std::uint8_t* const exponents = &exponents_[inside / 8 * 8];
+        auto start = static_cast<std::uint32_t>(group_starts_[inside / 64]);
+        const std::uint32_t* const eights = kFirst[inside / 8 % 8].data();
+        const std::uint32_t* const ones = kFirst[inside % 8].data();
+        for (std::size_t i = 0; i < 8; ++i) start += sums[i] & eights[i];
+        for (std::size_t i = 0; i < 8; ++i) start += weight_of_[exponents[i]] & ones[i];
+        const std::uint8_t exponent = exponents[inside % 8];
+        return {position, chunk_start_ + start, weight_of_[exponent],
+                window_.class_of(exponent)};
+    }
+
+    /// The element whose stretch holds `point`; false when the block ends before. Points ascend.
+    bool find(std::uint64_t point, Place& place) {
+        while (point >= chunk_start_ + chunk_weight()) {
+            if (chunk_first_ + kChunk >= count_) return false;
+            next_chunk();
+        }
+        const auto rest = static_cast<std::int32_t>(point - chunk_start_);
+        for (std::uint32_t passed = kLook; passed == kLook; group_ += passed) {
+            passed = 0;
+            for (std::size_t i = 1; i <= kLook; ++i) {
+                passed += rest >= group_starts_[group_ + i] ? 1 : 0;
+            }
+        }
+        auto start = static_cast<std::uint32_t>(group_starts_[group_]);
+        std::size_t inside = group_ * 64;
+        const std::uint32_t* const sums = &sums_[group_ * 8];
+        const auto target = static_cast<std::uint32_t>(rest);
+        std::uint32_t next = start;
+        for (std::size_t i = 0; i < 7; ++i) {
+            next += sums[i];
+            const std::uint32_t behind = 0U - (target >= next ? 1U : 0U);
+            start = (next & behind) | (start & ~behind);
+            inside += behind & 8;
+        }
+        const std::uint8_t* const exponents = &exponents_[inside];
+        next = start;
+        for (std::size_t i = 0; i < 7; ++i) {
+            next += weight_of_[exponents[i]];
+            const std::uint32_t behind = 0U - (target >= next ? 1U : 0U);
+            start = (next & behind) | (start & ~behind);
+            inside += behind & 1;
+        }
+        const std::uint8_t exponent = exponents_[inside];
+        place = {chunk_first_ + inside, chunk_start_ + start, weight_of_[exponent],
+                 window_.class_of(exponent)};
+        return true;
+    }
+
+  private:
+    static constexpr std::size_t kChunk = 4096;
+    static constexpr std::size_t kGroups = kChunk / 64;
+    static constexpr std::size_t kLook = 8;  // groups looked at together
+
+    /// kFirst[n] keeps the first n of eight.
+    static constexpr auto kFirst = [] {
+        std::array<std::array<std::uint32_t, 8>, 8> masks{};
+        for (std::size_t n = 0; n < 8; ++n) {
+            for (std::size_t i = 0; i < n; ++i) masks[n][i] = ~0U;
+        }
+        return masks;
+    }();
+
+    std::uint32_t chunk_weight() const {
+        return static_cast<std::uint32_t>(group_starts_[kGroups]);
+    }
+    void next_chunk() {
+        chunk_start_ += chunk_weight();
+        prepare(chunk_first_ + kChunk);
+    }
+    void prepare(std::size_t first);
+
+    const std::byte* block_;
+    const unsigned element_bytes_;
+    const std::size_t count_;
+    const ExponentField field_;
+    const ClassWindow window_;
+    const WeightTable weights_;
+    const std::uint8_t* all_exponents_;
+    std::array<std::uint32_t, 256> weight_of_;  // by exponent
+    std::size_t chunk_first_ = 0;
+    std::uint64_t chunk_start_ = 0;  // the weight of all elements before the chunk
+    std::size_t group_ = 0;          // of 64, inside the chunk
+    const std::uint8_t* exponents_ = nullptr;  // of the chunk
+    std::array<std::uint8_t, kChunk> taken_;
+    std::array<std::int32_t, kGroups + 1 + kLook> group_starts_;  // inside the chunk, and a fence
+    std::array<std::uint32_t, kChunk / 8> sums_;           // of eight elements each
+};
+
+}  // namespace wisp
