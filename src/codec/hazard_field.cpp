@@ -5,15 +5,13 @@
 namespace wisp {
 
 HazardField::HazardField(std::span<const std::byte> block, unsigned element_bytes,
-                         const ExponentField& field, const SparseHeader& header,
-                         std::span<const std::uint8_t> exponents)
+                         const ExponentField& field, const SparseHeader& header)
     : block_(block.data()),
       element_bytes_(element_bytes),
       count_(block.size() / element_bytes),
       field_(field),
       window_(header.window),
-      weights_(header.weights()),
-      all_exponents_(exponents.empty() ? nullptr : exponents.data()) {
+      weights_(header.weights()) {
     for (std::size_t i = 0; i < weight_of_.size(); ++i) {
         weight_of_[i] = weights_[window_.class_of(static_cast<std::uint8_t>(i))];
     }
@@ -25,17 +23,12 @@ void HazardField::prepare(std::size_t first) {
     group_ = 0;
     const std::size_t size = std::min(kChunk, count_ - first);
     const Kernels& kernels = active_kernels();
-    if (all_exponents_ != nullptr && size == kChunk) {
-        exponents_ = all_exponents_ + first;
-    } else {
-        exponents_ = taken_.data();
-        kernels.take_exponents(block_ + first * element_bytes_, size, element_bytes_, field_,
-                               taken_.data());
-        std::fill(taken_.begin() + static_cast<std::ptrdiff_t>(size), taken_.end(),
-                  std::uint8_t{0});
-    }
+    kernels.take_exponents(block_ + first * element_bytes_, size, element_bytes_, field_,
+                           exponents_.data());
+    std::fill(exponents_.begin() + static_cast<std::ptrdiff_t>(size), exponents_.end(),
+              std::uint8_t{0});
     std::array<std::uint32_t, kGroups> totals;
-    kernels.weigh(exponents_, kChunk, window_, weights_, sums_.data(), totals.data());
+    kernels.weigh(exponents_.data(), kChunk, window_, weights_, sums_.data(), totals.data());
     // At most 4096 * kMaxWeight, so signed numbers do, which the plainest vectors can compare.
     std::int32_t sum = 0;
     for (std::size_t i = 0; i < kGroups; ++i) {

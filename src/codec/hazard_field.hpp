@@ -19,10 +19,8 @@ namespace wisp {
 
 class HazardField {
   public:
-    /// `exponents` of the block may be at hand already; else they are taken chunk by chunk.
     HazardField(std::span<const std::byte> block, unsigned element_bytes,
-                const ExponentField& field, const SparseHeader& header,
-                std::span<const std::uint8_t> exponents = {});
+                const ExponentField& field, const SparseHeader& header);
 
     struct Place {
         std::size_t position;
@@ -114,13 +112,11 @@ class HazardField {
     const ExponentField field_;
     const ClassWindow window_;
     const WeightTable weights_;
-    const std::uint8_t* all_exponents_;
     std::array<std::uint32_t, 256> weight_of_;  // by exponent
     std::size_t chunk_first_ = 0;
     std::uint64_t chunk_start_ = 0;  // the weight of all elements before the chunk
     std::size_t group_ = 0;          // of 64, inside the chunk
-    const std::uint8_t* exponents_ = nullptr;  // of the chunk
-    std::array<std::uint8_t, kChunk> taken_;
+    std::array<std::uint8_t, kChunk> exponents_;  // of the chunk
     std::array<std::int32_t, kGroups + 1 + kLook> group_starts_;  // inside the chunk, and a fence
     std::array<std::uint32_t, kChunk / 8> sums_;           // of eight elements each
 };

@@ -52,6 +52,8 @@ class RansWriter {
     void put_bits(std::uint64_t value, unsigned bits);
     /// Codes what was put and appends the stream.
     void finish(Bytes& out);
+    /// Forgets what was put.
+    void clear() { symbols_.clear(); }
 
   private:
     std::vector<RansSymbol> symbols_;

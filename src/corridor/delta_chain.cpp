@@ -77,7 +77,7 @@ Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte>
         std::swap(worker.net.changes, worker.step);
     } else {
         worker.detector.detect(old_block, worker.block, range, seeds_[range.tensor], false,
-                               nullptr, worker.net);
+                               worker.net);
     }
     sums.changed_elements += worker.net.changes.count();
     return true;

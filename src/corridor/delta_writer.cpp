@@ -25,8 +25,7 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
     written.encoded.changed_elements = found.changes.count();
     if (codec_ == Codec::kCompact) {
         const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        encoder.encode(old_block, found.changes, traits_of(dtype), found.exponents,
-                       written.encoded.coded);
+        encoder.encode(old_block, found.changes, traits_of(dtype), written.encoded.coded);
     } else {
         written.changes = std::move(found.changes);
     }

@@ -16,6 +16,21 @@ struct Worker {
     BlockEncoder encoder;
 };
 
+WrittenBlock encode_in_one_pass(const BlockRange& range, Dtype dtype,
+                                std::span<const std::byte> old_block,
+                                std::span<const std::byte> new_block, const TensorSeed& seed,
+                                BlockEncoder& encoder) {
+    WrittenBlock written;
+    const ScanDigest digest{&seed, range.first_word(), &written.old_state};
+    const EncodedDifference difference =
+        encoder.encode_difference(old_block, new_block, traits_of(dtype), seed, digest,
+                                  range.first_word(), written.encoded.coded);
+    written.encoded.tensor = range.tensor;
+    written.encoded.changed_elements = difference.changed_elements;
+    written.touched = difference.touched;
+    return written;
+}
+
 }  // namespace
 
 Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state,
@@ -39,10 +54,11 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
             Worker& worker = workers[thread];
             const auto old_block = range.of(old_state.bytes(range.tensor));
             const auto new_block = range.of(new_state.bytes(range.tensor));
-            const ExponentField field =
-                exponent_field(traits_of(schema.tensors()[range.tensor].dtype));
+            if (options.codec == Codec::kCompact) {
+                return encode_in_one_pass(range, schema.tensors()[range.tensor].dtype, old_block,
+                                          new_block, seeds[range.tensor], worker.encoder);
+            }
             worker.detector.detect(old_block, new_block, range, seeds[range.tensor], true,
-                                   options.codec == Codec::kCompact ? &field : nullptr,
                                    worker.found);
             return writer.encode(range, old_block, worker.found, worker.encoder);
         },

@@ -14,7 +14,7 @@ constexpr std::size_t kPieceElements = 1U << 15;
 
 void Detector::detect(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
                       const BlockRange& range, const TensorSeed& seed, bool digest_old,
-                      const ExponentField* field, DetectedBlock& found) {
+                      DetectedBlock& found) {
     const Kernels& kernels = active_kernels();
     const std::size_t width = range.element_bytes;
     const auto count = static_cast<std::size_t>(range.element_count);
@@ -24,23 +24,14 @@ void Detector::detect(std::span<const std::byte> old_block, std::span<const std:
     BlockChanges& changes = found.changes;
     changes.clear();
     changes.element_bytes = range.element_bytes;
-    ScanOptions options;
-    if (digest_old) {
-        options.seed = &seed;
-        options.digest = &found.old_state;
-    }
-    if (field != nullptr) {
-        options.field = *field;
-        if (found.exponents.size() < count) found.exponents.resize(count);
-    }
+    ScanDigest digest{digest_old ? &seed : nullptr, 0, &found.old_state};
     for (std::size_t first = 0; first < count; first += kPieceElements) {
         const std::size_t size = std::min(kPieceElements, count - first);
         const std::byte* const old_piece = old_block.data() + first * width;
         const std::byte* const new_piece = new_block.data() + first * width;
-        options.first_word = range.first_word() + first * width / 8;
-        if (field != nullptr) options.exponents = found.exponents.data() + first;
+        digest.first_word = range.first_word() + first * width / 8;
         const std::size_t changed = kernels.scan(old_piece, new_piece, size, range.element_bytes,
-                                                 positions_.data(), options);
+                                                 positions_.data(), digest);
         const std::size_t before = changes.count();
         const std::span<const std::uint32_t> positions(positions_.data(), changed);
         changes.old_bits.resize((before + changed) * width);

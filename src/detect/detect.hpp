@@ -14,17 +14,16 @@ struct DetectedBlock {
     BlockChanges changes;
     TouchedSums touched;
     StateDigest old_state;  // of the whole old block; zero unless asked for
-    std::vector<std::uint8_t> exponents;  // of the old elements, at least that many; if asked for
 };
 
 /// One per thread: it keeps its buffer between blocks.
 class Detector {
   public:
-    /// Both blocks are the elements of `range`. With `digest_old` the old block's digest, and with
-    /// `field` its exponents, are taken in the same pass over memory.
+    /// Both blocks are the elements of `range`. With `digest_old` the old block's digest is taken
+    /// in the same pass over memory.
     void detect(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
                 const BlockRange& range, const TensorSeed& seed, bool digest_old,
-                const ExponentField* field, DetectedBlock& found);
+                DetectedBlock& found);
 
   private:
     std::vector<std::uint32_t> positions_;

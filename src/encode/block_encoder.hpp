@@ -3,33 +3,47 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "base/bytes.hpp"
 #include "codec/rans.hpp"
 #include "encode/sparse_plan.hpp"
+#include "kernel/kernels.hpp"
+#include "kernel/touched.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/dtype.hpp"
 
 namespace wisp {
 
+/// What there is to know of a block that went from two states to coded bytes in one pass.
+struct EncodedDifference {
+    std::uint64_t changed_elements = 0;
+    TouchedSums touched;
+};
+
 /// One per thread: it keeps its buffers between blocks.
 class BlockEncoder {
   public:
     /// Appends nothing when nothing changed. `old_block` holds whole elements of the dtype and
-    /// `changes` positions inside it, each with bits that differ from the old ones. `exponents`
-    /// of the old block spare a second pass over it, where detection left them.
+    /// `changes` positions inside it, each with bits that differ from the old ones.
     void encode(std::span<const std::byte> old_block, const BlockChanges& changes,
-                const DtypeTraits& traits, std::span<const std::uint8_t> exponents, Bytes& out);
+                const DtypeTraits& traits, Bytes& out);
+
+    /// Detection and encode() in one pass over memory. Decodes to the same changes; the bytes may
+    /// differ, since the plan is made before all changes are known. `digest` as for a scan.
+    EncodedDifference encode_difference(std::span<const std::byte> old_block,
+                                        std::span<const std::byte> new_block,
+                                        const DtypeTraits& traits, const TensorSeed& seed,
+                                        const ScanDigest& digest, std::uint64_t first_word,
+                                        Bytes& out);
 
   private:
     void encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,
-                       const DtypeTraits& traits, std::span<const std::uint8_t> exponents,
-                       Bytes& out);
+                       const DtypeTraits& traits, Bytes& out);
     SparsePlanner planner_;
     RansWriter rans_;
     Bytes new_block_;
     Bytes dense_;
+    BlockChanges changes_;
 };
 
 /// Appends a kSplit body for `block`, or nothing when it would not be smaller than `block`.

@@ -14,16 +14,27 @@ namespace wisp {
 /// Keeps its histograms between blocks. Any plan decodes; a good one makes the block small.
 class SparsePlanner {
   public:
-    /// `changes` is not empty; `exponents` of the old block may be at hand.
+    /// From the changes themselves, of which there is at least one. Only what changed gets weight.
     SparseHeader plan(std::span<const std::byte> old_block, const BlockChanges& changes,
-                      const DtypeTraits& traits, std::span<const std::uint8_t> exponents);
+                      const DtypeTraits& traits);
+
+    struct Forecast {
+        SparseHeader header;         // its change count is still open
+        double changed_share = 0.0;  // of the elements looked at
+    };
+    /// From a look at parts of both blocks, before they are scanned: every class gets some weight,
+    /// so that whatever the scan finds can be written. The same blocks give the same plan.
+    Forecast forecast(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                      const DtypeTraits& traits);
 
   private:
-    void count_exponents(std::span<const std::byte> old_block, const BlockChanges& changes,
-                         const ExponentField& field, std::span<const std::uint8_t> exponents);
-    std::vector<double> totals_;   // elements by exponent, estimated from a sample
-    std::vector<double> changed_;  // changed elements by exponent, exact
-    std::vector<std::uint32_t> sampled_;
+    void reset(const ExponentField& field);
+    SparseHeader choose(const ExponentField& field, bool weigh_all) const;
+
+    std::vector<double> totals_;   // elements by exponent
+    std::vector<double> changed_;  // changed elements by exponent
+    std::vector<std::uint32_t> lanes_;
+    std::vector<std::uint32_t> positions_;
 };
 
 }  // namespace wisp

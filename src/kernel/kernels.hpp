@@ -16,13 +16,29 @@
 
 namespace wisp {
 
-/// What scan() does on its one pass over two blocks, besides finding where they differ.
-struct ScanOptions {
-    const TensorSeed* seed = nullptr;  // set: add the mix of the old words to `digest`
+/// Whether a scan also adds the mix of every word of the old block to a digest.
+struct ScanDigest {
+    const TensorSeed* seed = nullptr;  // null: no
     std::uint64_t first_word = 0;
     StateDigest* digest = nullptr;
-    std::uint8_t* exponents = nullptr;  // set: write the exponent of every old element
+};
+
+/// 64 elements of which some changed, as scan_weighted() finds them; fewer at the end of a block.
+struct ChangedGroup {
+    std::size_t first;               // index of the first element
+    std::uint64_t mask;              // bit i: element first + i changed
+    std::uint64_t start;             // the weight of all elements before `first`
+    const std::uint8_t* exponents;   // of the old elements
+    const std::uint32_t* sums;       // the weights of each eight of them
+};
+
+struct WeightedScan {
     ExponentField field;
+    ClassWindow window;
+    WeightTable weights;
+    ScanDigest digest;
+    void (*take)(void* taker, const ChangedGroup& group);
+    void* taker;
 };
 
 struct Kernels {
@@ -32,7 +48,12 @@ struct Kernels {
     /// `positions` has room for `count` of them.
     std::size_t (*scan)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
                         unsigned element_bytes, std::uint32_t* positions,
-                        const ScanOptions& options);
+                        const ScanDigest& digest);
+
+    /// scan() that also weighs the old elements and hands out the changed groups, ascending, while
+    /// it goes on reading: what is done with them overlaps with waiting for memory.
+    void (*scan_weighted)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                          unsigned element_bytes, const WeightedScan& scan);
 
     /// The sum of mix_word over `size_bytes` bytes from word `first_word` of a tensor on. The last
     /// word may be short: it is taken as padded with zeros.
@@ -58,5 +79,11 @@ const Kernels& active_kernels();
 Result<void> check_kernel_choice();
 
 extern const Kernels kReferenceKernels;
+
+/// The reference scan_weighted, from element `first` on, before which lies the weight `start`; the
+/// digest is left alone. The vector kernels end with it.
+void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte* old_bits,
+                        const std::byte* new_bits, std::size_t count, unsigned element_bytes,
+                        const WeightedScan& scan);
 
 }  // namespace wisp

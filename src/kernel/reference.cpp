@@ -25,15 +25,14 @@ void take_exponents(const std::byte* bits, std::size_t count, unsigned element_b
     });
 }
 
+void mix_old(const std::byte* old_bits, std::size_t size_bytes, const ScanDigest& digest) {
+    if (digest.seed == nullptr) return;
+    *digest.digest += mix_bytes(old_bits, size_bytes, *digest.seed, digest.first_word);
+}
+
 std::size_t scan(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
-                 unsigned element_bytes, std::uint32_t* positions, const ScanOptions& options) {
-    if (options.seed != nullptr) {
-        *options.digest +=
-            mix_bytes(old_bits, count * element_bytes, *options.seed, options.first_word);
-    }
-    if (options.exponents != nullptr) {
-        take_exponents(old_bits, count, element_bytes, options.field, options.exponents);
-    }
+                 unsigned element_bytes, std::uint32_t* positions, const ScanDigest& digest) {
+    mix_old(old_bits, count * element_bytes, digest);
     return with_element_type(element_bytes, [&]<class T>(T) {
         std::size_t found = 0;
         for (std::size_t i = 0; i < count; ++i) {
@@ -55,8 +54,37 @@ void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& 
     }
 }
 
+void scan_weighted(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                   unsigned element_bytes, const WeightedScan& scan) {
+    mix_old(old_bits, count * element_bytes, scan.digest);
+    scan_weighted_from(0, 0, old_bits, new_bits, count, element_bytes, scan);
+}
+
 }  // namespace
 
-const Kernels kReferenceKernels = {"reference", scan, mix_bytes, take_exponents, weigh};
+void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte* old_bits,
+                        const std::byte* new_bits, std::size_t count, unsigned element_bytes,
+                        const WeightedScan& scan) {
+    for (; first < count; first += 64) {
+        const std::size_t size = std::min<std::size_t>(64, count - first);
+        std::uint8_t exponents[64] = {};
+        take_exponents(old_bits + first * element_bytes, size, element_bytes, scan.field,
+                       exponents);
+        std::uint32_t sums[8];
+        std::uint32_t total = 0;
+        weigh(exponents, 64, scan.window, scan.weights, sums, &total);
+        std::uint64_t mask = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            const std::size_t at = (first + i) * element_bytes;
+            const bool changed = std::memcmp(old_bits + at, new_bits + at, element_bytes) != 0;
+            mask |= std::uint64_t{changed ? 1U : 0U} << i;
+        }
+        if (mask != 0) scan.take(scan.taker, {first, mask, start, exponents, sums});
+        start += total;
+    }
+}
+
+const Kernels kReferenceKernels = {"reference",    scan,           scan_weighted,
+                                   mix_bytes,      take_exponents, weigh};
 
 }  // namespace wisp

@@ -81,16 +81,19 @@ class ExponentTaker {
           bias_(hn::Set(D(), static_cast<T>(field.bias))),
           largest_(hn::Set(D(), static_cast<T>(255))) {}
 
-    HWY_INLINE void take(hn::Vec<D> value, std::uint8_t* to) const {
+    HWY_INLINE hn::Vec<D8> bytes(hn::Vec<D> value) const {
         auto exponent = hn::And(hn::ShiftRightSame(value, shift_), mask_);
         if constexpr (sizeof(T) == 8) {
             exponent = hn::Min(hn::Sub(hn::Max(exponent, bias_), bias_), largest_);
         }
         if constexpr (sizeof(T) == 1) {
-            hn::StoreU(exponent, D8(), to);
+            return exponent;
         } else {
-            hn::StoreU(hn::TruncateTo(D8(), exponent), D8(), to);
+            return hn::TruncateTo(D8(), exponent);
         }
+    }
+    HWY_INLINE void take(hn::Vec<D> value, std::uint8_t* to) const {
+        hn::StoreU(bytes(value), D8(), to);
     }
 
   private:
@@ -117,31 +120,33 @@ HWY_INLINE std::uint64_t changed_mask(const std::byte* old_bits, const std::byte
     return mask;
 }
 
-template <class T, bool kMix, bool kExponents>
+template <class T>
+HWY_INLINE void prefetch_ahead(const std::byte* old_bits, const std::byte* new_bits) {
+    for (std::size_t i = 0; i < 64 * sizeof(T); i += 64) {
+        __builtin_prefetch(old_bits + kAheadBytes + i);
+        __builtin_prefetch(new_bits + kAheadBytes + i);
+    }
+}
+
+template <class T, bool kMix>
 HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_bits,
                                std::size_t count, std::uint32_t* positions,
-                               const ScanOptions& options) {
+                               const ScanDigest& digest) {
     const hn::ScalableTag<T> d;
     const hn::Repartition<std::uint64_t, decltype(d)> d64;
     constexpr std::size_t kChunkBytes = 64 * sizeof(T);
     const TensorSeed unseeded;
-    Mixer mixer(kMix ? *options.seed : unseeded, options.first_word);
-    const ExponentTaker<T> taker(options.field);
+    Mixer mixer(kMix ? *digest.seed : unseeded, digest.first_word);
     std::size_t found = 0;
     std::size_t first = 0;
     for (; first + 64 <= count; first += 64, old_bits += kChunkBytes, new_bits += kChunkBytes) {
-        // A page ahead: the hardware's own prefetch stops at page borders.
-        for (std::size_t i = 0; i < kChunkBytes; i += 64) {
-            __builtin_prefetch(old_bits + kAheadBytes + i);
-            __builtin_prefetch(new_bits + kAheadBytes + i);
-        }
+        prefetch_ahead<T>(old_bits, new_bits);
         auto differing = hn::Zero(d);
         for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
             const auto before = hn::LoadU(d, lanes_at<T>(old_bits) + i);
             const auto after = hn::LoadU(d, lanes_at<T>(new_bits) + i);
             differing = hn::Or(differing, hn::Xor(before, after));
             if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
-            if constexpr (kExponents) taker.take(before, options.exponents + first + i);
         }
         if (HWY_LIKELY(hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) continue;
         for (std::uint64_t mask = changed_mask<T>(old_bits, new_bits); mask != 0;
@@ -150,11 +155,10 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
                 static_cast<std::uint32_t>(first + hwy::Num0BitsBelowLS1Bit_Nonzero64(mask));
         }
     }
-    if constexpr (kMix) *options.digest += mixer.sum();
+    if constexpr (kMix) *digest.digest += mixer.sum();
     // What is left is less than 64 elements.
-    ScanOptions rest = options;
-    rest.first_word += first * sizeof(T) / 8;
-    if (kExponents) rest.exponents += first;
+    const ScanDigest rest = {digest.seed, digest.first_word + first * sizeof(T) / 8,
+                             digest.digest};
     const std::size_t found_in_rest = kReferenceKernels.scan(
         old_bits, new_bits, count - first, sizeof(T), positions + found, rest);
     for (std::size_t i = 0; i < found_in_rest; ++i) {
@@ -166,24 +170,133 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
 template <class T>
 HWY_INLINE std::size_t scan_as(const std::byte* old_bits, const std::byte* new_bits,
                                std::size_t count, std::uint32_t* positions,
-                               const ScanOptions& options) {
-    if (options.seed != nullptr) {
-        return options.exponents != nullptr
-                   ? scan_of<T, true, true>(old_bits, new_bits, count, positions, options)
-                   : scan_of<T, true, false>(old_bits, new_bits, count, positions, options);
-    }
-    return options.exponents != nullptr
-               ? scan_of<T, false, true>(old_bits, new_bits, count, positions, options)
-               : scan_of<T, false, false>(old_bits, new_bits, count, positions, options);
+                               const ScanDigest& digest) {
+    return digest.seed != nullptr
+               ? scan_of<T, true>(old_bits, new_bits, count, positions, digest)
+               : scan_of<T, false>(old_bits, new_bits, count, positions, digest);
 }
 
 std::size_t scan(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
-                 unsigned element_bytes, std::uint32_t* positions, const ScanOptions& options) {
+                 unsigned element_bytes, std::uint32_t* positions, const ScanDigest& digest) {
     switch (element_bytes) {
-        case 1: return scan_as<std::uint8_t>(old_bits, new_bits, count, positions, options);
-        case 2: return scan_as<std::uint16_t>(old_bits, new_bits, count, positions, options);
-        case 4: return scan_as<std::uint32_t>(old_bits, new_bits, count, positions, options);
-        default: return scan_as<std::uint64_t>(old_bits, new_bits, count, positions, options);
+        case 1: return scan_as<std::uint8_t>(old_bits, new_bits, count, positions, digest);
+        case 2: return scan_as<std::uint16_t>(old_bits, new_bits, count, positions, digest);
+        case 4: return scan_as<std::uint32_t>(old_bits, new_bits, count, positions, digest);
+        default: return scan_as<std::uint64_t>(old_bits, new_bits, count, positions, digest);
+    }
+}
+
+/// The weights of 64 exponents: the sum of each eight stored, the total returned.
+class Weigher {
+    using D8 = hn::ScalableTag<std::uint8_t>;
+    using D64 = hn::Repartition<std::uint64_t, D8>;
+    using D32 = hn::Rebind<std::uint32_t, D64>;
+
+  public:
+    Weigher(const ClassWindow& window, const WeightTable& weights)
+        : low_bytes_(hn::LoadDup128(D8(), weights.low_bytes.data())),
+          high_bytes_(hn::LoadDup128(D8(), weights.high_bytes.data())),
+          low_(hn::Set(D8(), window.low)),
+          top_(hn::Set(D8(), window.top)) {}
+
+    HWY_INLINE std::uint32_t weigh(const std::uint8_t* exponents, std::uint32_t* sums) const {
+        auto total = hn::Zero(D64());
+        for (std::size_t i = 0; i < 64; i += hn::Lanes(D8())) {
+            add(hn::LoadU(D8(), exponents + i), sums + i / 8, total);
+        }
+        return reduce(total);
+    }
+    HWY_INLINE void add(hn::Vec<D8> exponents, std::uint32_t* sums, hn::Vec<D64>& total) const {
+        const auto index = hn::Min(hn::SaturatedSub(exponents, low_), top_);
+        const auto low = hn::SumsOf8(hn::TableLookupBytes(low_bytes_, index));
+        const auto high = hn::SumsOf8(hn::TableLookupBytes(high_bytes_, index));
+        const auto sum = hn::Add(low, hn::ShiftLeft<8>(high));
+        hn::StoreU(hn::TruncateTo(D32(), sum), D32(), sums);
+        total = hn::Add(total, sum);
+    }
+    static HWY_INLINE std::uint32_t reduce(hn::Vec<D64> total) {
+        return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(D64(), total)));
+    }
+
+  private:
+    hn::Vec<D8> low_bytes_, high_bytes_, low_, top_;
+};
+
+template <class T, bool kMix>
+HWY_INLINE void scan_weighted_of(const std::byte* old_bits, const std::byte* new_bits,
+                                 std::size_t count, const WeightedScan& scan) {
+    const hn::ScalableTag<T> d;
+    const hn::ScalableTag<std::uint8_t> d8;
+    const hn::Repartition<std::uint64_t, decltype(d)> d64;
+    constexpr std::size_t kChunkBytes = 64 * sizeof(T);
+    const TensorSeed unseeded;
+    Mixer mixer(kMix ? *scan.digest.seed : unseeded, scan.digest.first_word);
+    const ExponentTaker<T> taker(scan.field);
+    const Weigher weigher(scan.window, scan.weights);
+    HWY_ALIGN std::uint8_t exponents[64];
+    HWY_ALIGN std::uint32_t sums[8];
+    std::uint64_t start = 0;
+    std::size_t first = 0;
+    for (; first + 64 <= count; first += 64) {
+        const std::byte* const old_group = old_bits + first * sizeof(T);
+        const std::byte* const new_group = new_bits + first * sizeof(T);
+        prefetch_ahead<T>(old_group, new_group);
+        auto differing = hn::Zero(d);
+        auto total = hn::Zero(hn::Repartition<std::uint64_t, decltype(d8)>());
+        const auto look = [&](std::size_t i) HWY_ATTR {
+            const auto before = hn::LoadU(d, lanes_at<T>(old_group) + i);
+            differing = hn::Or(
+                differing, hn::Xor(before, hn::LoadU(d, lanes_at<T>(new_group) + i)));
+            if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
+            return before;
+        };
+        if constexpr (sizeof(T) == 2) {
+            // The common width stays in registers: bytes stored and read back at once would wait.
+            for (std::size_t i = 0; i < 64; i += hn::Lanes(d8)) {
+                const auto low = taker.bytes(look(i));
+                const auto high = taker.bytes(look(i + hn::Lanes(d)));
+                const auto both = hn::Combine(d8, high, low);
+                hn::Store(both, d8, exponents + i);
+                weigher.add(both, sums + i / 8, total);
+            }
+        } else {
+            for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) taker.take(look(i), exponents + i);
+            for (std::size_t i = 0; i < 64; i += hn::Lanes(d8)) {
+                weigher.add(hn::Load(d8, exponents + i), sums + i / 8, total);
+            }
+        }
+        if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) {
+            scan.take(scan.taker, {first, changed_mask<T>(old_group, new_group), start, exponents,
+                                   sums});
+        }
+        start += Weigher::reduce(total);
+    }
+    if constexpr (kMix) {
+        *scan.digest.digest += mixer.sum();
+        *scan.digest.digest += kReferenceKernels.mix_bytes(
+            old_bits + first * sizeof(T), (count - first) * sizeof(T), *scan.digest.seed,
+            scan.digest.first_word + first * sizeof(T) / 8);
+    }
+    scan_weighted_from(first, start, old_bits, new_bits, count, sizeof(T), scan);
+}
+
+template <class T>
+HWY_INLINE void scan_weighted_as(const std::byte* old_bits, const std::byte* new_bits,
+                                 std::size_t count, const WeightedScan& scan) {
+    if (scan.digest.seed != nullptr) {
+        scan_weighted_of<T, true>(old_bits, new_bits, count, scan);
+    } else {
+        scan_weighted_of<T, false>(old_bits, new_bits, count, scan);
+    }
+}
+
+void scan_weighted(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                   unsigned element_bytes, const WeightedScan& scan) {
+    switch (element_bytes) {
+        case 1: return scan_weighted_as<std::uint8_t>(old_bits, new_bits, count, scan);
+        case 2: return scan_weighted_as<std::uint16_t>(old_bits, new_bits, count, scan);
+        case 4: return scan_weighted_as<std::uint32_t>(old_bits, new_bits, count, scan);
+        default: return scan_weighted_as<std::uint64_t>(old_bits, new_bits, count, scan);
     }
 }
 
@@ -228,30 +341,15 @@ void take_exponents(const std::byte* bits, std::size_t count, unsigned element_b
 
 void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
            const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals) {
-    const hn::ScalableTag<std::uint8_t> d8;
-    const hn::Repartition<std::uint64_t, decltype(d8)> d64;
-    const hn::Rebind<std::uint32_t, decltype(d64)> d32;
-    const auto low_bytes = hn::LoadDup128(d8, weights.low_bytes.data());
-    const auto high_bytes = hn::LoadDup128(d8, weights.high_bytes.data());
-    const auto low = hn::Set(d8, window.low);
-    const auto top = hn::Set(d8, window.top);
+    const Weigher weigher(window, weights);
     for (std::size_t first = 0; first < count; first += 64) {
-        auto total = hn::Zero(d64);
-        for (std::size_t i = 0; i < 64; i += hn::Lanes(d8)) {
-            const auto index =
-                hn::Min(hn::SaturatedSub(hn::LoadU(d8, exponents + first + i), low), top);
-            const auto sum = hn::Add(
-                hn::SumsOf8(hn::TableLookupBytes(low_bytes, index)),
-                hn::ShiftLeft<8>(hn::SumsOf8(hn::TableLookupBytes(high_bytes, index))));
-            hn::StoreU(hn::TruncateTo(d32, sum), d32, sums + (first + i) / 8);
-            total = hn::Add(total, sum);
-        }
-        totals[first / 64] = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d64, total)));
+        totals[first / 64] = weigher.weigh(exponents + first, sums + first / 8);
     }
 }
 
 Kernels vector_kernels() {
-    return {hwy::TargetName(HWY_TARGET), scan, mix_bytes, take_exponents, weigh};
+    return {hwy::TargetName(HWY_TARGET), scan,           scan_weighted,
+            mix_bytes,                   take_exponents, weigh};
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

@@ -6,10 +6,6 @@ import checkpoints
 import run_wisp
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: needs gigabytes of disk or many seconds")
-
-
 def pytest_sessionstart(session):
     if not run_wisp.BINARY.is_file():
         pytest.exit(f"no wisp at {run_wisp.BINARY}; build it, or set WISP_BIN", returncode=2)

@@ -28,14 +28,19 @@ class Run:
         return json.loads(lines[0])
 
 
+def is_sanitized():
+    """Whether the binary carries a sanitizer, whose own memory and speed say nothing of wisp's."""
+    return b"__asan_init" in BINARY.read_bytes()
+
+
 def environment(extra=None):
     own = {k: v for k, v in os.environ.items() if not k.startswith("WISP_")}
     return {**own, **(extra or {})}
 
 
-def start(*arguments, env=None, **options):
+def start(*arguments, env=None, binary=BINARY, **options):
     return subprocess.Popen(
-        [str(BINARY), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env=environment(env), **options)
 
 

@@ -46,7 +46,7 @@ def refuse_everywhere(folder, old, file, codes, names=()):
 def test_delta_cut_anywhere_is_refused(sealed, tmp_path):
     old, _, good = sealed
     bad = tmp_path / "bad"
-    for length in sorted({*range(0, len(good), 13), 7, 8, 9, len(good) - 1}):
+    for length in sorted({*range(0, len(good), 23), 7, 8, 9, len(good) - 1}):
         bad.write_bytes(good[:length])
         refused(DAMAGED, "apply", old, bad, "-o", tmp_path / "out", names=[bad])
     assert not (tmp_path / "out").exists()
@@ -58,7 +58,7 @@ def test_one_flipped_bit_anywhere_is_never_a_success(sealed, tmp_path):
     before = snapshot(tmp_path)
     rng = np.random.default_rng(42)
     passed = []
-    for at in np.unique(np.linspace(0, len(good) - 1, 250).astype(int)):
+    for at in np.unique(np.linspace(0, len(good) - 1, 200).astype(int)):
         file = bytearray(good)
         file[at] ^= 1 << int(rng.integers(8))
         bad.write_bytes(file)
@@ -166,9 +166,8 @@ def resealed_blocks(good, change):
 def test_resealed_damage_in_the_coded_blocks_is_never_a_success(compact, tmp_path):
     """Every byte: the decoder must not trust them, seal or no seal."""
     old, _, good = compact
-    size = len(st.split(good)[0]["wisp.blocks"]) and st.split(good)[0]["wisp.blocks"]["shape"][0]
     bad = tmp_path / "bad"
-    for at in range(size):
+    for at in range(blocks_size(good)):
         def flip(data, at=at):
             data[at] ^= 1 << (at % 8)
             return data

@@ -2,12 +2,13 @@
 
 import json
 import os
+import shutil
 import struct
 
 import pytest
 
 import st
-from run_wisp import DAMAGED, DENIED, ERROR, UNSUPPORTED, answer, refused, wisp
+from run_wisp import BINARY, DAMAGED, DENIED, ERROR, UNSUPPORTED, answer, refused, wisp
 
 U8 = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
 
@@ -187,17 +188,24 @@ def test_things_that_are_not_files_are_refused(pair, tmp_path):
         refused(ERROR, "verify", thing, names=[thing])
         refused(ERROR, "apply", thing, tmp_path / "delta", "-o", tmp_path / "out", names=[thing])
         refused(ERROR, "apply", pair.old, thing, "-o", tmp_path / "out", names=[thing])
-    refused(ERROR, "verify", tmp_path / "fifo", names=["fifo"], timeout=10)
+    refused(ERROR, "verify", tmp_path / "fifo", names=["fifo"], timeout=5)
     refused(ERROR, "diff", pair.old, pair.new, "-o", tmp_path / "empty", names=["empty"])
 
 
 @pytest.fixture
 def stranger(tmp_path):
     """Options that run wisp as a user without rights, where the tests themselves have all."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        if folder.owner() == "root" and os.geteuid() == 0:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    return {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    if os.geteuid() != 0:
+        yield {}
+        return
+    closed = [f for f in (tmp_path, *tmp_path.parents) if not f.stat().st_mode & 0o001]
+    modes = [folder.stat().st_mode for folder in closed]
+    for folder, mode in zip(closed, modes):
+        folder.chmod(mode | 0o011)
+    binary = shutil.copy(BINARY, tmp_path / "wisp")
+    yield {"user": 65534, "group": 65534, "extra_groups": [], "binary": binary}
+    for folder, mode in zip(closed, modes):
+        folder.chmod(mode)
 
 
 def test_unreadable_file_is_refused(pair, tmp_path, stranger):

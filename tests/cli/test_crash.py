@@ -1,6 +1,7 @@
 """Processes that are killed, interrupted or race each other never leave a broken checkpoint."""
 
 import os
+import shutil
 import signal
 import subprocess
 
@@ -62,7 +63,9 @@ class Shuttle:
 
 @pytest.fixture(scope="module")
 def shuttle(tmp_path_factory):
-    return Shuttle(tmp_path_factory.mktemp("shuttle"))
+    folder = tmp_path_factory.mktemp("shuttle")
+    yield Shuttle(folder)
+    shutil.rmtree(folder)
 
 
 def end_after(process, seconds, number=signal.SIGKILL):
@@ -86,12 +89,10 @@ def kill_once(process, seen):
 def test_apply_killed_at_any_instant_is_made_good_by_the_next(shuttle):
     seconds = answer("apply", shuttle.base, shuttle.turn(), "--in-place")["seconds"]
     rng = np.random.default_rng(62)
-    outcomes = []
     for delay in rng.uniform(0, 1.1 * seconds, 40):
         delta = shuttle.turn()
         end_after(start("apply", shuttle.base, delta, "--in-place"), delay)
-        outcomes.append(shuttle.recover(delta))
-    assert len(outcomes) == 40
+        shuttle.recover(delta)
 
 
 @pytest.mark.parametrize("extra", [[], ["--quick"]])
@@ -174,8 +175,6 @@ def test_interrupted_output_leaves_no_temporary_file(shuttle, tmp_path, verb, nu
     for attempt in range(50):
         process = start(*arguments)
         end_after(process, 0.002 * attempt, number)
-        if process.returncode != OK:
-            assert process.returncode in (128 + number, -number)
-            assert os.listdir(tmp_path) == []
-        else:
-            (tmp_path / "out").unlink()
+        assert process.returncode in (OK, 128 + number, -number)
+        assert set(os.listdir(tmp_path)) <= {"out"}, "all of it under its name, or nothing"
+        (tmp_path / "out").unlink(missing_ok=True)

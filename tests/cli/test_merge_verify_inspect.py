@@ -23,7 +23,7 @@ def test_merged_delta_leads_where_its_parts_lead(chain, tmp_path, codec):
     assert out.read_bytes() == chain.states[3].read_bytes()
 
 
-@pytest.mark.parametrize("first,second", itertools.product(CODECS, CODECS))
+@pytest.mark.parametrize("first,second", list(itertools.product(CODECS, CODECS)))
 def test_merge_takes_any_mix_of_codecs(chain, tmp_path, first, second):
     deltas = [tmp_path / "first", tmp_path / "second"]
     wisp("diff", chain.states[0], chain.states[1], "-o", deltas[0], "--codec", first)

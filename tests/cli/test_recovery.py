@@ -1,4 +1,4 @@
-"""What an interrupted in-place apply leaves is finished or undone by the next one, which says so."""
+"""What an interrupted in-place apply leaves, the next one finishes or undoes, and says so."""
 
 import fcntl
 import hashlib

@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""A second, independent reader of wisp deltas, written from doc/format.md alone.
+
+Simple over fast: it is there to be read next to the specification, and to hold it to its word. Its parts are numbered
+as the specification's. It needs Python 3.10 and numpy, and shares no code with wisp.
+
+    python doc/reference_decoder.py BASE DELTA [-o OUT]     # proves a delta against its base and prints digests
+"""
+import argparse, hashlib, json, math, re, struct, sys, zlib
+from pathlib import Path
+import numpy as np
+
+class Error(Exception): kind = ""                       # the word that `wisp --json` has for it
+class Invalid(Error): kind = "invalid"                  # not a delta, or one for other tensors
+class Corrupt(Error): kind = "corrupt"                  # breaks a MUST
+class Unsupported(Error): kind = "unsupported"          # may be good, but needs another reader
+class WrongBase(Error): kind = "wrong_base"             # good, but made from another state
+
+def need(condition, what, error=Corrupt):
+    if not condition:
+        raise error(what)
+
+# ---- 1. Conventions -------------------------------------------------------------------------------------------------
+# name: code, bits in the container, bytes of an element as positions count it, (exponent shift, bits), order is float
+DTYPES = {
+    "BOOL": (0, 8, 1, None, False), "F4": (1, 4, 1, None, False), "F6_E2M3": (2, 6, 1, None, False),
+    "F6_E3M2": (3, 6, 1, None, False), "U8": (4, 8, 1, None, False), "I8": (5, 8, 1, None, False),
+    "F8_E5M2": (6, 8, 1, (2, 5), True), "F8_E4M3": (7, 8, 1, (3, 4), True), "F8_E8M0": (8, 8, 1, (0, 8), False),
+    "F8_E4M3FNUZ": (9, 8, 1, (3, 4), True), "F8_E5M2FNUZ": (10, 8, 1, (2, 5), True),
+    "I16": (11, 16, 2, None, False), "U16": (12, 16, 2, None, False), "F16": (13, 16, 2, (10, 5), True),
+    "BF16": (14, 16, 2, (7, 8), True), "I32": (15, 32, 4, None, False), "U32": (16, 32, 4, None, False),
+    "F32": (17, 32, 4, (23, 8), True), "C64": (18, 64, 8, (23, 8), False), "F64": (19, 64, 8, (52, 11), True),
+    "I64": (20, 64, 8, None, False), "U64": (21, 64, 8, None, False)}
+BY_CODE, WORD = {row[0]: name for name, row in DTYPES.items()}, {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+
+class Bytes:
+    """A cursor over bytes that never reads past their end."""
+    def __init__(self, data): self.data, self.at = data, 0
+    def u8(self): return self.take(1)[0]
+    def take(self, count):
+        need(count <= len(self.data) - self.at, "ends too early")
+        self.at += count
+        return self.data[self.at - count:self.at]
+    def varint(self):
+        value = 0
+        for index in range(10):
+            byte = self.u8()
+            value |= (byte & 127) << (7 * index)
+            if byte < 128:
+                need(value < 1 << 64 and (byte != 0 or index == 0), "varint is not below 2^64 or not in shortest form")
+                return value
+        raise Corrupt("varint is longer than ten bytes")
+
+def varint(value):
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+def byte_length(dtype, shape):
+    bits = DTYPES[dtype][1] * math.prod(shape)
+    need(bits < 1 << 64 and bits % 8 == 0, "shape is too large, or does not fill whole bytes")
+    return bits // 8
+def exponents(dtype, bits):
+    shift, width = DTYPES[dtype][3] or (0, 0)
+    value = (bits.astype(np.uint64) >> np.uint64(shift)).astype(np.int64) & ((1 << width) - 1)
+    return np.minimum(np.maximum(value, 896) - 896, 255) if dtype == "F64" else value
+def largest_exponent(dtype):
+    return min((1 << DTYPES[dtype][3][1]) - 1, 255) if DTYPES[dtype][3] else 0
+
+# ---- 2. Container ---------------------------------------------------------------------------------------------------
+def unique(pairs):
+    need(len(dict(pairs)) == len(pairs), "a key occurs twice")
+    return dict(pairs)
+def whole(text):
+    need(text.isdigit(), f"{text} is negative or not whole")
+    return int(text)
+def parse_json(data, number=whole):
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_int=number, parse_float=number,
+                           parse_constant=whole)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")       # refuses halves of surrogate pairs
+        return value
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"not JSON: {error}") from None
+def is_strings(value):
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+def is_numbers(value):
+    return isinstance(value, list) and all(type(number) is int and number < 1 << 64 for number in value)
+
+class File:
+    """A safetensors file: `metadata`, and `tensors` as name -> (dtype, shape, bytes)."""
+    def __init__(self, path):
+        self.raw = raw = Path(path).read_bytes()
+        size = int.from_bytes(raw[:8], "little")
+        need(len(raw) >= 8 and size <= min(100_000_000, len(raw) - 8), "header is too long, or cut")
+        self.header, self.data = raw[8:8 + size], raw[8 + size:]
+        need(self.header[:1] == b"{", "header does not begin with {")
+        entries = parse_json(self.header)
+        self.metadata = entries.pop("__metadata__", {})
+        need(is_strings(self.metadata) and len(entries) <= 1_000_000, "metadata not of strings, or too many tensors")
+        spans, self.tensors = [], {}
+        for name, entry in entries.items():
+            need(isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}, f"{name}: fields")
+            dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+            need(isinstance(dtype, str), f"{name}: dtype is not a string")
+            need(dtype in DTYPES, f"{name}: unknown dtype", Unsupported)
+            need(is_numbers(shape) and is_numbers(offsets) and len(offsets) == 2, f"{name}: not whole numbers")
+            need(len(name.encode()) <= 4096 and len(shape) <= 64, f"{name}: name or rank too large")       # section 13
+            need(offsets[1] - offsets[0] == byte_length(dtype, shape), f"{name}: not the length of dtype and shape")
+            spans.append((*offsets, name))
+            self.tensors[name] = (dtype, shape, self.data[offsets[0]:offsets[1]])
+        end = 0
+        for begin, stop, name in sorted(spans):
+            need(begin == end, f"{name}: overlap or hole")
+            end = stop
+        need(end == len(self.data), "file is longer or shorter than its tensors")
+
+def read_checkpoint(path):
+    """A checkpoint, a file or a sharded folder: name -> (dtype, shape, bytes)."""
+    path, tensors = Path(path), {}
+    if not path.is_dir():
+        return File(path).tensors
+    weight_map = parse_json((path / "model.safetensors.index.json").read_bytes(), number=float).get("weight_map")
+    need(is_strings(weight_map), "weight_map is not an object of strings")
+    for shard in sorted(set(weight_map.values())):
+        need(re.fullmatch(r"[^./\\][^/\\]*\.safetensors", shard), f"not a bare file name: {shard}")
+        found = File(path / shard).tensors
+        need(set(found) == {name for name, where in weight_map.items() if where == shard}, f"{shard}: other tensors")
+        tensors |= found
+    return tensors
+
+# ---- 3. State digest ------------------------------------------------------------------------------------------------
+def identity(name, dtype, shape):
+    text = name.encode()
+    return varint(len(text)) + text + varint(DTYPES[dtype][0]) + varint(len(shape)) + b"".join(map(varint, shape))
+def tensor_sums(name, dtype, shape, data, only=None):
+    """What the tensor adds to a and b; `only`: the numbers of the words to take, without it all."""
+    seed = hashlib.sha256(b"wisp tensor 1" + identity(name, dtype, shape)).digest()
+    w = np.frombuffer(data + bytes(-len(data) % 8), "<u8")
+    i = np.arange(len(w), dtype=np.uint64) if only is None else only.astype(np.uint64)
+    for at, factor in ((0, 0x9E3779B97F4A7C15), (8, 0xC2B2AE3D27D4EB4F)):
+        x = w[i] ^ (i * np.uint64(factor) + np.frombuffer(seed[at:at + 8], "<u8"))      # arrays wrap mod 2^64
+        fold = (x & np.uint64(0xFFFFFFFF)) * (x >> np.uint64(32)) + w[i]
+        yield int(fold.sum(dtype=np.uint64))
+def hex_digest(sums):
+    return "".join(f"{sum(column) % 2**64:016x}" for column in zip((0, 0), *sums))
+def state_digest(state):
+    return hex_digest(tensor_sums(name, *tensor) for name, tensor in state.items())
+def touched_digest(old, new):
+    """`old` as a state, `new` as name -> bytes."""
+    def words(name, dtype, data):
+        x, y = (np.frombuffer(bits, WORD[DTYPES[dtype][2]]) for bits in (data, new[name]))
+        return np.unique(np.flatnonzero(x != y) * x.itemsize // 8)
+    return hex_digest(tensor_sums(name, *tensor, words(name, tensor[0], tensor[2])) for name, tensor in old.items())
+
+# ---- 4. Schema digest -----------------------------------------------------------------------------------------------
+def schema_digest(state):
+    identities = b"".join(identity(name, *state[name][:2]) for name in sorted(state, key=str.encode))
+    return hashlib.sha256(b"wisp schema 1" + varint(len(state)) + identities).hexdigest()[:32]
+
+# ---- 5. Delta file --------------------------------------------------------------------------------------------------
+SEAL_LEAD, SEAL_AT = b'{"__metadata__":{"wisp_seal":"', 38
+DIGESTS = ("wisp_base_digest", "wisp_result_digest", "wisp_touched_digest", "wisp_schema_digest")
+def seal_of(raw):
+    data_at = 8 + struct.unpack_from("<Q", raw)[0]
+    head = raw[:SEAL_AT] + b"0" * 64 + raw[SEAL_AT + 64:data_at]
+    return hashlib.sha256(b"wisp seal 1" + head + hashlib.sha256(raw[data_at:]).digest()).hexdigest()
+def decimal(metadata, key):
+    text = metadata.get(key, "")
+    need(re.fullmatch("[0-9]+", text) and int(text) < 1 << 64, f"{key} is missing or not decimal")
+    return int(text)
+def read_delta(path, base):
+    """Applies a delta to `base`, name -> (dtype, shape, bytes), and returns name -> new bytes for all its tensors."""
+    metadata = (file := File(path)).metadata
+    compact = metadata.get("format") == "wisp_delta"
+    sealed = compact or "wisp_seal" in metadata
+    if sealed:                                                                  # before anything else is used
+        need(file.header.startswith(SEAL_LEAD), "the seal is not the first key")
+        need(metadata["wisp_seal"] == seal_of(file.raw), "the seal does not fit")
+    if compact:
+        for key, value in (("version", "1"), ("codec", "compact")):
+            need(metadata.get(key) == value, f"unknown {key}", Unsupported if key in metadata else Corrupt)
+        decimal(metadata, "step")
+        directory, blocks = open_compact(file)
+    else:
+        pairs = open_trl(file)
+    if sealed:                                                                  # What a reader proves. Before it writes
+        for key in DIGESTS:
+            need(re.fullmatch("[0-9a-f]{32}", metadata.get(key, "")), f"{key} is missing or not 32 digits")
+        need(schema_digest(base) == metadata["wisp_schema_digest"], "base has other tensors", Invalid)
+        need(state_digest(base) == metadata["wisp_base_digest"], "base has another state", WrongBase)
+    new = {name: tensor[2] for name, tensor in base.items()}
+    new |= apply_compact(directory, blocks, base) if compact else apply_trl(pairs, base)
+    if sealed:                                                                  # and after
+        need(touched_digest(base, new) == metadata["wisp_touched_digest"], "other values were touched", WrongBase)
+        result = {name: (*tensor[:2], new[name]) for name, tensor in base.items()}
+        need(state_digest(result) == metadata["wisp_result_digest"], "result is another state")
+    return new
+
+def open_compact(file):
+    both = {name: tensor[0] for name, tensor in file.tensors.items()}
+    need(both == {"wisp.blocks": "U8", "wisp.directory": "U8"}, "not exactly the two tensors, both U8")
+    blocks, packed = (file.tensors[name][2] for name in ("wisp.blocks", "wisp.directory"))
+    size = decimal(file.metadata, "wisp_directory_bytes")
+    need(size <= min(1_000_000_000, 1100 * len(packed)), "directory is too large")                         # section 13
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(packed, size + 1)
+        need(len(text) == size and stream.eof and not stream.unused_data, "directory does not unpack to its size")
+        return read_directory(text, len(blocks)), blocks
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise Corrupt(f"directory: {error}") from None
+
+# ---- 6. Directory ---------------------------------------------------------------------------------------------------
+def read_directory(text, block_bytes):
+    """[(name, dtype, shape, changed elements, elements of a block, [bytes of each block])]"""
+    at, tensors, previous = Bytes(text), [], b""
+    log2, count = at.varint(), at.varint()
+    need(6 <= log2 <= 24 and count <= 1_000_000, "log2 block elements is not 6 to 24, or too many tensors")
+    for number in range(count):
+        shared, added = at.varint(), at.varint()
+        need(shared <= len(previous) and shared + added <= 4096, "name shares too much, or is too long")
+        name = previous[:shared] + at.take(added)
+        need(number == 0 or previous < name, "names do not ascend")
+        previous, name = name, name.decode("utf-8")
+        code, rank = at.varint(), at.varint()
+        need(code in BY_CODE, "unknown dtype code", Unsupported)
+        need(rank <= 64, "rank is above 64")
+        dtype, shape = BY_CODE[code], [at.varint() for _ in range(rank)]
+        elements, changed = byte_length(dtype, shape) // DTYPES[dtype][2], at.varint()
+        need(1 <= changed <= elements <= len(text) << log2, "changed elements is not 1 to the element count, or cut")
+        tensors.append((name, dtype, shape, changed, 1 << log2, [at.varint() for _ in range(0, elements, 1 << log2)]))
+    need(at.at == len(text), "bytes follow the directory")
+    need(sum(sum(row[5]) for row in tensors) == block_bytes, "block bytes do not add up to wisp.blocks")
+    return tensors
+
+def apply_compact(directory, blocks, base):
+    new, at = {}, Bytes(blocks)
+    for name, dtype, shape, changed, per_block, sizes in directory:
+        need(name in base and base[name][:2] == (dtype, shape), f"{name}: not a tensor of the base", Invalid)
+        old = np.frombuffer(base[name][2], WORD[DTYPES[dtype][2]])
+        out = old.copy()
+        for number, size in enumerate(sizes):
+            span = slice(number * per_block, (number + 1) * per_block)
+            out[span] = read_block(dtype, old[span], at.take(size))
+        need(np.count_nonzero(out != old) == changed, f"{name}: another number of elements changed")
+        new[name] = out.tobytes()
+    return new
+
+# ---- 7. Blocks ------------------------------------------------------------------------------------------------------
+def read_block(dtype, old, block):
+    if not block:
+        return old
+    kind, body = block[0], block[1:]
+    need(kind in (1, 2, 3), f"block of kind {kind}", Unsupported)
+    if kind == 2:
+        need(len(body) == old.nbytes, "raw block is not as long as its elements")
+        return np.frombuffer(body, old.dtype)
+    return read_sparse(dtype, old, body) if kind == 1 else read_split(old, body)
+def weight(code):
+    return code if code < 8 else (8 + code % 8) << (code // 8 - 1)
+def read_codes(at, top):
+    codes, half = [at.u8()], []                     # half: the high nibble of a byte begun
+    def nibble():
+        if not half:
+            half.extend(divmod(at.u8(), 16))
+        return half.pop()
+    for _ in range(top):
+        n = nibble()
+        codes.append(max(codes[-1] - 8, 0) + n - 7 if n < 15 else nibble() * 16 + nibble())
+        need(0 <= codes[-1] <= 103, "weight code is not 0 to 103")
+    need(codes[0] <= 103 and half in ([], [0]), "weight code is not 0 to 103, or unused nibble is not zero")
+    return codes
+def read_sparse(dtype, old, body):
+    at = Bytes(body)
+    count, top, low, h = at.varint(), at.u8(), at.u8(), at.u8()
+    need(1 <= count <= len(old), "change count is not 1 to the number of elements")
+    need(top <= 15 and low + top <= largest_exponent(dtype), "too many classes, or beyond the largest exponent")
+    need(3 <= h <= 24, "hazard shift is not 3 to 24")
+    codes = read_codes(at, top)
+    classes = np.minimum(np.maximum(exponents(dtype, old), low) - low, top)
+    ends = np.cumsum(np.array([weight(code) for code in codes])[classes])               # S(i) + weight(i)
+    stream = Rans(body[at.at:], 2)
+    models = [([Adaptive() for _ in range(24)], [Adaptive() for _ in range(24)]) for _ in codes]
+    new, origin, width, is_float = old.copy(), 0, 8 * old.itemsize, DTYPES[dtype][4]
+    for _ in range(count):
+        i, origin = read_position(stream, ends, origin, h)
+        step = read_step(stream, *models[classes[i]], width)
+        new[i] = order((order(int(old[i]), width, is_float) + step) % (1 << width), width, is_float)
+    stream.finish()
+    return new
+
+# ---- 8. rANS stream -------------------------------------------------------------------------------------------------
+POSITION, VALUE = 0, 1
+class Rans:
+    def __init__(self, data, states):
+        need(len(data) >= 8 * states and len(data) % 4 == 0, "stream is not of whole states and words")
+        self.state = list(struct.unpack_from(f"<{states}Q", data))
+        self.words = list(struct.unpack(f"<{len(data) // 4 - 2 * states}I", data[8 * states:]))[::-1]   # next one last
+        need(all(1 << 31 <= state < 1 << 63 for state in self.state), "state out of range")
+    def slot(self, which, bits): return self.state[which] % (1 << bits)
+    def take(self, which, bits, start, stop):
+        state = (stop - start) * (self.state[which] >> bits) + self.slot(which, bits) - start
+        if state < 1 << 31:
+            need(self.words, "stream runs out of words")
+            state = (state << 32) + self.words.pop()
+        self.state[which] = state
+    def plain(self, count):
+        value = 0
+        for done in range(0, count, 16):
+            bits = min(count - done, 16)
+            slot = self.slot(VALUE, bits)
+            self.take(VALUE, bits, slot, slot + 1)
+            value |= slot << done
+        return value
+    def finish(self):
+        need(all(state == 1 << 31 for state in self.state) and not self.words, "does not end at 2^31 with no word left")
+
+# ---- 9. Positions ---------------------------------------------------------------------------------------------------
+T = list(map(int, """0 126167990 237510851 335770580 422484487 499009241 566542100 626139639 678734282 725148892
+    766109641 802257375 834157639 862309523 887153473 909078182 928426670 945501651 960570268 973868277
+    985603728 995960227 1005099806 1013165455 1020283366 1026564901 1032108335 1037000399 1041317630
+    1045127574 1048489837 1051457023 1054075556""".split()))
+def F(d, h):
+    j, r = d >> (h - 3), d % (1 << (h - 3))
+    return T[32] if d == 4 << h else T[j] + ((r * (T[j + 1] - T[j])) >> (h - 3))
+def read_position(stream, ends, origin, h):
+    """The next position, and the origin after it."""
+    while (slot := stream.slot(POSITION, 30)) >= T[32]:
+        stream.take(POSITION, 30, T[32], 1 << 30)
+        origin += 4 << h
+    d, above = 0, 4 << h                            # F(d) <= slot < F(above)
+    while above - d > 1:
+        middle = (d + above) // 2
+        d, above = (middle, above) if F(middle, h) <= slot else (d, middle)
+    i = int(np.searchsorted(ends, origin + d, side="right"))
+    need(i < len(ends), "position past the end")
+    start, stop = int(ends[i - 1]) if i else 0, int(ends[i])
+    stream.take(POSITION, 30, F(max(start - origin, 0), h), F(min(stop - origin, 4 << h), h))
+    return i, stop
+
+# ---- 10. Values -----------------------------------------------------------------------------------------------------
+def order(bits, width, is_float):                   # its own inverse
+    sign = 1 << (width - 1)
+    return bits ^ (sign - 1) if is_float and bits & sign else bits
+
+class Adaptive:
+    def __init__(self): self.one, self.seen = 32768, 0
+    def learn(self, bit):
+        rate = 131072 // (2 * self.seen + 3)
+        self.one += ((65536 - self.one) * rate) >> 16 if bit else -((self.one * rate) >> 16)
+        self.one = min(max(self.one, 16), 65520) & ~1
+        self.seen = min(self.seen + 1, 254)
+    def read(self, stream):
+        bit = stream.slot(VALUE, 16) < self.one
+        stream.take(VALUE, 16, *((0, self.one) if bit else (self.one, 65536)))
+        self.learn(bit)
+        return bit
+def read_step(stream, longer, second, width):
+    slot, one = stream.slot(VALUE, 16), longer[0].one
+    if slot >= one:
+        middle = one + (65536 - one) // 2
+        stream.take(VALUE, 16, *((one, middle) if slot < middle else (middle, 65536)))
+        longer[0].learn(False)
+        return 1 if slot < middle else -1
+    e = 0
+    while longer[min(e, 23)].read(stream):
+        need((e := e + 1) < width, "step is longer than an element")
+    magnitude = ((2 + second[min(e, 23)].read(stream)) << (e - 1)) + stream.plain(e - 1)
+    return -magnitude if stream.plain(1) else magnitude
+
+# ---- 11. Split blocks -----------------------------------------------------------------------------------------------
+def read_split(old, body):
+    at, width, slices = Bytes(body), old.itemsize, []           # slices: for each slot (value, start, stop)
+    presence = at.take(32)
+    for value in (v for v in range(256) if presence[v // 8] >> (v % 8) & 1):
+        start, frequency = len(slices), at.varint()
+        need(1 <= frequency <= 4096 - start, "frequencies are not 1 to 4096, together 4096")
+        slices += [(value, start, start + frequency)] * frequency
+    need(len(slices) == 4096, "frequencies are not together 4096")
+    stream = Rans(at.take(at.varint()), 4)
+    low, new = at.take((width - 1) * len(old)), []
+    need(at.at == len(body), "bytes follow a split block")
+    for i in range(len(old)):
+        value, start, stop = slices[stream.slot(i % 4, 12)]
+        stream.take(i % 4, 12, start, stop)
+        rotated = int.from_bytes(low[(width - 1) * i:(width - 1) * (i + 1)] + bytes([value]), "little")
+        new.append(rotated >> 1 | (rotated & 1) << (8 * width - 1))
+    stream.finish()
+    return np.array(new, dtype=old.dtype)
+
+# ---- 12. TRL's files ------------------------------------------------------------------------------------------------
+def open_trl(file):
+    """name -> (positions, dtype of the values, bytes of the values)"""
+    metadata, names, pairs = file.metadata, set(file.tensors), {}
+    gap_names = any(name.endswith((".idx", ".val")) for name in names)
+    first, last = (".idx", ".val") if gap_names else (".indices", ".values")
+    ours = all(name.endswith((first, last)) for name in names)
+    need(metadata.get("format") == "sparse_weight_patch" or names and ours, "not a delta", Invalid)
+    need(ours, "a tensor belongs to no pair")
+    version, encoding = metadata.get("version", "1"), metadata.get("encoding")
+    need(version == "1" and encoding in (None, "gap_delta", "raw"), "unknown version or encoding", Unsupported)
+    for stem in sorted({name[:name.rindex(".")] for name in names}):
+        need({stem + first, stem + last} <= names, f"{stem}: one of the pair is missing")
+        (code, shape, data), (dtype, value_shape, values) = file.tensors[stem + first], file.tensors[stem + last]
+        need(len(shape) == 1 and shape == value_shape, f"{stem}: not flat and of one length")
+        is_gap = gap_names and (encoding == "gap_delta" or encoding is None and code != "I32")
+        allowed = ("U16", "U32") if is_gap else ("I32",) if gap_names else ("I32", "I64")
+        need(code in allowed, f"{stem}: positions of another dtype", Unsupported)
+        positions = [-1]
+        for number in np.frombuffer(data, f"<{code[0].lower()}{DTYPES[code][2]}").tolist():
+            positions.append(positions[-1] + 1 + number if is_gap else number)
+            need(positions[-1] > positions[-2], f"{stem}: positions are negative or do not increase")
+        pairs[stem] = (positions[1:], dtype, values)
+    return pairs
+
+def apply_trl(pairs, base):
+    new = {}
+    for name, (positions, dtype, values) in pairs.items():
+        need(name in base, f"{name}: not a tensor of the base", Invalid)
+        own = "U8" if DTYPES[base[name][0]][1] < 8 else base[name][0]
+        need(dtype == own, f"{name}: values of another dtype", Invalid)
+        out = np.frombuffer(base[name][2], WORD[DTYPES[dtype][2]]).copy()
+        need(not positions or positions[-1] < len(out), f"{name}: position past the end")
+        out[positions] = np.frombuffer(values, out.dtype)
+        new[name] = out.tobytes()
+    return new
+
+# ---- Command line ---------------------------------------------------------------------------------------------------
+def write_checkpoint(path, state):
+    header, data = {}, b""
+    for name, (dtype, shape, content) in state.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header, separators=(",", ":")).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+def main():
+    parser = argparse.ArgumentParser(description="Reads a wisp delta by doc/format.md alone.")
+    parser.add_argument("base"), parser.add_argument("delta"), parser.add_argument("-o", "--output")
+    options = parser.parse_args()
+    try:
+        base = read_checkpoint(options.base)
+        new = read_delta(options.delta, base)
+    except Error as error:
+        sys.exit(f"{error.kind}: {error}")
+    result = {name: (*tensor[:2], new[name]) for name, tensor in base.items()}
+    print("schema ", schema_digest(base), "\nbase   ", state_digest(base))
+    print("touched", touched_digest(base, new), "\nresult ", state_digest(result))
+    if options.output:
+        write_checkpoint(options.output, result)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+// Runs a fuzz target over every file of the folders given, in order of name.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+int main(int argc, char** argv) {
+    std::vector<std::filesystem::path> inputs;
+    for (int i = 1; i < argc; ++i) {
+        for (const auto& item : std::filesystem::directory_iterator(argv[i])) {
+            if (item.is_regular_file()) inputs.push_back(item.path());
+        }
+    }
+    std::ranges::sort(inputs);
+    for (const auto& path : inputs) {
+        std::ifstream in(path, std::ios::binary);
+        const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+        // Copied to its exact size, so that a sanitizer sees every byte read past the end.
+        const std::vector<std::uint8_t> input(bytes.begin(), bytes.end());
+        std::fprintf(stderr, "%s\n", path.filename().c_str());
+        LLVMFuzzerTestOneInput(input.data(), input.size());
+    }
+    std::printf("%zu inputs\n", inputs.size());
+    if (inputs.empty()) std::fputs("there is nothing to replay\n", stderr);
+    return inputs.empty() ? 1 : 0;
+}

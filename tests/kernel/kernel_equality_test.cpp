@@ -1,0 +1,238 @@
+// Every kernel table equals the reference, and the reference equals the page.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernel/kernels.hpp"
+#include "random_blocks.hpp"
+
+namespace wisp::testing {
+namespace {
+
+constexpr std::size_t kGuard = 64;
+constexpr std::uint32_t kUntouched = 0xDEADBEEF;
+
+std::vector<std::size_t> lengths_to_try() {
+    std::vector<std::size_t> lengths;
+    for (std::size_t n = 0; n <= 2 * 64 + 1; ++n) lengths.push_back(n);
+    for (const std::size_t n : {255U, 256U, 257U, 1000U, 4095U, 4097U}) lengths.push_back(n);
+    return lengths;
+}
+
+Dtype float_of(unsigned element_bytes) {
+    switch (element_bytes) {
+        case 1: return Dtype::kF8E4M3;
+        case 2: return Dtype::kBf16;
+        case 4: return Dtype::kF32;
+        default: return Dtype::kF64;
+    }
+}
+
+/// A copy that starts `shift` bytes past an aligned address and ends where its memory ends.
+class Misaligned {
+  public:
+    Misaligned(const Bytes& bytes, std::size_t shift) : memory_(shift + bytes.size()) {
+        std::ranges::copy(bytes, memory_.begin() + static_cast<std::ptrdiff_t>(shift));
+        at_ = memory_.data() + shift;
+    }
+    const std::byte* get() const { return at_; }
+
+  private:
+    Bytes memory_;
+    const std::byte* at_;
+};
+
+struct Scanned {
+    std::vector<std::uint32_t> positions;
+    std::vector<std::uint8_t> exponents;
+    StateDigest digest;
+    friend bool operator==(const Scanned&, const Scanned&) = default;
+};
+
+Scanned run_scan(const Kernels& table, const std::byte* old_bits, const std::byte* new_bits,
+                 std::size_t count, const DtypeTraits& traits, bool mix, bool exponents) {
+    Scanned scanned;
+    const TensorSeed seed{0x0123456789ABCDEF, 0xFEDCBA9876543210};
+    scanned.positions.assign(count + kGuard, kUntouched);
+    scanned.exponents.assign(count + kGuard, 0xA5);
+    scanned.digest = {11, 22};
+    ScanOptions options;
+    options.first_word = 5;
+    if (mix) {
+        options.seed = &seed;
+        options.digest = &scanned.digest;
+    }
+    if (exponents) {
+        options.exponents = scanned.exponents.data();
+        options.field = exponent_field(traits);
+    }
+    const std::size_t found = table.scan(old_bits, new_bits, count, traits.element_bytes,
+                                         scanned.positions.data(), options);
+    // Slots behind the last position may be scratch; those behind the room may not be written.
+    for (std::size_t i = count; i < scanned.positions.size(); ++i) {
+        EXPECT_EQ(scanned.positions[i], kUntouched) << table.name << " wrote past its room";
+    }
+    for (std::size_t i = exponents ? count : 0; i < scanned.exponents.size(); ++i) {
+        EXPECT_EQ(scanned.exponents[i], 0xA5) << table.name << " wrote past its exponents";
+    }
+    scanned.positions.resize(found);
+    return scanned;
+}
+
+class KernelEquality : public ::testing::TestWithParam<std::tuple<std::size_t, unsigned>> {
+  protected:
+    const Kernels& table() const { return all_kernels()[std::get<0>(GetParam())]; }
+    unsigned width() const { return std::get<1>(GetParam()); }
+    const DtypeTraits& traits() const { return traits_of(float_of(width())); }
+};
+
+TEST_P(KernelEquality, ScanFindsWhatTheReferenceFinds) {
+    Rng rng(width());
+    for (const std::size_t count : lengths_to_try()) {
+        for (const Content content : kAllContents) {
+            const Bytes old_block = random_block(traits(), content, count, rng);
+            const auto shift = static_cast<std::size_t>(rng() % 8);
+            const Misaligned old_bits(old_block, shift);
+            for (const double share : {-1.0, 0.0, 0.1, 1.0}) {
+                const Bytes new_block =
+                    share < 0 ? old_block
+                              : changed_copy(old_block, traits(), share, Change::kSpecials, rng);
+                const Misaligned new_bits(new_block, (shift + count) % 8);
+                const bool mix = (rng() & 1) != 0;
+                const bool exponents = (rng() & 1) != 0;
+                const Scanned expected = run_scan(kReferenceKernels, old_bits.get(),
+                                                  new_bits.get(), count, traits(), mix, exponents);
+                const Scanned got = run_scan(table(), old_bits.get(), new_bits.get(), count,
+                                             traits(), mix, exponents);
+                ASSERT_EQ(got, expected) << count << " elements, mix " << mix << ", exponents "
+                                         << exponents << ", content " << int(content);
+            }
+        }
+    }
+}
+
+TEST_P(KernelEquality, ScanOfAllDifferentElementsListsThemAll) {
+    for (const std::size_t count : lengths_to_try()) {
+        const Bytes old_block(count * width(), std::byte{0x55});
+        const Bytes new_block(count * width(), std::byte{0xAA});
+        for (const bool mix : {false, true}) {
+            const Scanned got = run_scan(table(), old_block.data(), new_block.data(), count,
+                                         traits(), mix, !mix);
+            ASSERT_EQ(got.positions.size(), count);
+            for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(got.positions[i], i);
+        }
+    }
+}
+
+TEST_P(KernelEquality, ScanFindsASingleChangedBitAnywhere) {
+    constexpr std::size_t kCount = 131;
+    const Bytes old_block(kCount * width(), std::byte{0x3F});
+    for (std::size_t bit = 0; bit < old_block.size() * 8; ++bit) {
+        Bytes new_block = old_block;
+        new_block[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+        const Scanned got = run_scan(table(), old_block.data(), new_block.data(), kCount, traits(),
+                                     false, false);
+        ASSERT_EQ(got.positions, std::vector<std::uint32_t>{
+                                     static_cast<std::uint32_t>(bit / 8 / width())});
+    }
+}
+
+TEST_P(KernelEquality, MixesBytesAsTheReferenceDoes) {
+    Rng rng(width() + 100);
+    const TensorSeed seed{rng(), rng()};
+    for (const std::size_t count : lengths_to_try()) {
+        for (std::size_t shift = 0; shift < 8; ++shift) {
+            // Ends anywhere inside a word, not only on whole elements.
+            const Bytes bytes = random_block(traits_of(Dtype::kU8), Content::kRandom,
+                                             count * width() + (width() > 1 ? shift : 0), rng);
+            const Misaligned at(bytes, shift);
+            const std::uint64_t first_word = rng();
+            ASSERT_EQ(table().mix_bytes(at.get(), bytes.size(), seed, first_word),
+                      kReferenceKernels.mix_bytes(at.get(), bytes.size(), seed, first_word))
+                << bytes.size() << " bytes at " << shift;
+        }
+    }
+}
+
+TEST_P(KernelEquality, TakesExponentsAsTheReferenceDoes) {
+    Rng rng(width() + 200);
+    for (int code = 0; code < kDtypeCount; ++code) {
+        const DtypeTraits& dtype = traits_of(static_cast<Dtype>(code));
+        if (dtype.element_bytes != width()) continue;
+        const ExponentField field = exponent_field(dtype);
+        for (const std::size_t count : lengths_to_try()) {
+            for (const Content content : kAllContents) {
+                const Bytes block = random_block(dtype, content, count, rng);
+                const Misaligned at(block, static_cast<std::size_t>(rng() % 8));
+                std::vector<std::uint8_t> expected(count + kGuard, 0xA5);
+                std::vector<std::uint8_t> got = expected;
+                kReferenceKernels.take_exponents(at.get(), count, width(), field, expected.data());
+                table().take_exponents(at.get(), count, width(), field, got.data());
+                ASSERT_EQ(got, expected) << dtype.name << ", " << count << " elements";
+            }
+        }
+    }
+}
+
+TEST_P(KernelEquality, WeighsAsTheReferenceDoes) {
+    Rng rng(width() + 300);
+    for (const std::size_t groups : {0U, 1U, 2U, 3U, 5U, 64U}) {
+        for (int round = 0; round < 50; ++round) {
+            const std::size_t count = groups * 64;
+            std::vector<std::uint8_t> exponents(count);
+            for (auto& exponent : exponents) exponent = static_cast<std::uint8_t>(rng());
+            ClassWindow window;
+            window.top = static_cast<std::uint8_t>(rng() % kMaxClasses);
+            window.low = static_cast<std::uint8_t>(rng() % (256U - window.top));
+            WeightTable weights;
+            for (std::size_t i = 0; i <= window.top; ++i) {
+                weights.set(i, round == 0 ? kMaxWeight
+                                          : static_cast<std::uint32_t>(rng() % (kMaxWeight + 1)));
+            }
+            std::vector<std::uint32_t> sums(count / 8 + kGuard, kUntouched);
+            std::vector<std::uint32_t> totals(groups + kGuard, kUntouched);
+            auto expected_sums = sums;
+            auto expected_totals = totals;
+            table().weigh(exponents.data(), count, window, weights, sums.data(), totals.data());
+            kReferenceKernels.weigh(exponents.data(), count, window, weights, expected_sums.data(),
+                                    expected_totals.data());
+            ASSERT_EQ(sums, expected_sums);
+            ASSERT_EQ(totals, expected_totals);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTable, KernelEquality,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, all_kernels().size()),
+                                            ::testing::Values(1U, 2U, 4U, 8U)),
+                         [](const auto& named) {
+                             return std::string(all_kernels()[std::get<0>(named.param)].name) +
+                                    "_width" + std::to_string(std::get<1>(named.param));
+                         });
+
+TEST(ReferenceKernel, MixesWordsByTheFormula) {
+    const TensorSeed seed{3, 5};
+    const Bytes word = {std::byte{1}, std::byte{2}, std::byte{3}};
+    const std::uint64_t value = 0x030201;
+    const auto fold = [&](std::uint64_t key) {
+        const std::uint64_t x = value ^ key;
+        return (x % (1ULL << 32)) * (x >> 32) + value;
+    };
+    const StateDigest got = kReferenceKernels.mix_bytes(word.data(), word.size(), seed, 7);
+    EXPECT_EQ(got.a, fold(3 + 7 * 0x9E3779B97F4A7C15));
+    EXPECT_EQ(got.b, fold(5 + 7 * 0xC2B2AE3D27D4EB4F));
+}
+
+TEST(ReferenceKernel, HoldsExponentsOfF64ToTheBinadesAroundOne) {
+    const std::vector<double> values = {0.0, 0x1p-127, 0x1p-126, 1.0, 0x1p127, 0x1p128, 0x1p1000};
+    std::vector<std::uint8_t> exponents(values.size());
+    kReferenceKernels.take_exponents(reinterpret_cast<const std::byte*>(values.data()),
+                                     values.size(), 8, exponent_field(traits_of(Dtype::kF64)),
+                                     exponents.data());
+    EXPECT_EQ(exponents, (std::vector<std::uint8_t>{0, 0, 1, 127, 254, 255, 255}));
+}
+
+}  // namespace
+}  // namespace wisp::testing

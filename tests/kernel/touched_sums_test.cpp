@@ -1,0 +1,76 @@
+#include <gtest/gtest.h>
+
+#include "kernel/kernels.hpp"
+#include "kernel/scatter.hpp"
+#include "kernel/touched.hpp"
+#include "random_blocks.hpp"
+
+namespace wisp::testing {
+namespace {
+
+class TouchedSumsOf : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(TouchedSumsOf, MoveTheDigestFromOldToNew) {
+    const DtypeTraits& traits = traits_of(GetParam());
+    Rng rng(7);
+    const TensorSeed seed{rng(), rng()};
+    for (const std::size_t count : {1U, 2U, 3U, 7U, 8U, 9U, 63U, 64U, 65U, 1001U}) {
+        for (const double share : {0.0, 0.01, 0.3, 1.0}) {
+            const Bytes old_block = random_block(traits, Content::kRandom, count, rng);
+            const Bytes new_block =
+                changed_copy(old_block, traits, share, Change::kRandomBits, rng);
+            BlockChanges changes;
+            changes.element_bytes = traits.element_bytes;
+            changes.positions.resize(count);
+            changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(),
+                                                            count, traits.element_bytes,
+                                                            changes.positions.data(), {}));
+            gather_bits(old_block.data(), new_block.data(), changes);
+            const std::uint64_t first_word = rng() % 1000;
+            const TouchedSums sums = touched_sums(old_block, changes, seed, first_word);
+            const auto digest = [&](const Bytes& block) {
+                return kReferenceKernels.mix_bytes(block.data(), block.size(), seed, first_word);
+            };
+            ASSERT_EQ(digest(old_block) - sums.before + sums.after, digest(new_block));
+            // Word by word: only those that hold a change count, each once.
+            StateDigest before;
+            for (std::size_t at = 0; at < old_block.size(); at += 8) {
+                const std::uint64_t word = load_word(old_block.data(), at, old_block.size());
+                if (word == load_word(new_block.data(), at, new_block.size())) continue;
+                before += mix_word(seed, first_word + at / 8, word);
+            }
+            ASSERT_EQ(sums.before, before);
+        }
+    }
+}
+
+TEST_P(TouchedSumsOf, AddUpFromPiecesOfWholeWords) {
+    const DtypeTraits& traits = traits_of(GetParam());
+    Rng rng(8);
+    const TensorSeed seed{rng(), rng()};
+    const Bytes old_block = random_block(traits, Content::kRandom, 512, rng);
+    const Bytes new_block = changed_copy(old_block, traits, 0.2, Change::kRandomBits, rng);
+    BlockChanges changes;
+    changes.element_bytes = traits.element_bytes;
+    changes.positions.resize(512);
+    changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(), 512,
+                                                    traits.element_bytes, changes.positions.data(),
+                                                    {}));
+    gather_bits(old_block.data(), new_block.data(), changes);
+    std::size_t half = 0;
+    while (half < changes.count() && changes.positions[half] < 256) ++half;
+    BlockChanges front = changes;
+    front.positions.resize(half);
+    TouchedSums sums = touched_sums(old_block, front, seed, 0);
+    sums += touched_sums_from(half, old_block, changes, seed, 0);
+    const TouchedSums whole = touched_sums(old_block, changes, seed, 0);
+    EXPECT_EQ(sums.before, whole.before);
+    EXPECT_EQ(sums.after, whole.after);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWidth, TouchedSumsOf,
+                         ::testing::Values(Dtype::kU8, Dtype::kBf16, Dtype::kF32, Dtype::kF64),
+                         [](const auto& named) { return dtype_name(named.param); });
+
+}  // namespace
+}  // namespace wisp::testing
