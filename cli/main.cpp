@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdio>
 #include <exception>
 
 #include "verbs.hpp"
@@ -14,11 +15,19 @@ constexpr const char* kFooter = R"(Examples:
 
 A checkpoint is a .safetensors file or a Hugging Face folder with its index.
 'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 11 locked,
-12 permissions, 13 damaged data, 14 wrong base, 17 disk full, 18 format too new, 130 interrupted.)";
+12 permissions, 13 damaged data, 14 wrong base, 17 disk full, 18 format too new, 130 interrupted.
+WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
 
-}  // namespace
+volatile std::sig_atomic_t signal_met = 0;
 
-int main(int argc, char** argv) {
+/// The first signal asks for an orderly end; the next one ends the process.
+extern "C" void on_signal(int number) {
+    signal_met = number;
+    wisp::request_stop();
+    std::signal(number, SIG_DFL);
+}
+
+int run(int argc, char** argv) {
     CLI::App app("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
     app.name("wisp");
     app.footer(kFooter);
@@ -31,6 +40,10 @@ int main(int argc, char** argv) {
     wisp::cli::add_inspect(app, outcome);
     wisp::cli::add_verify(app, outcome);
     wisp::cli::add_completion(app, outcome);
+    if (const auto checked = wisp::check_kernel(); !checked) {
+        fmt::print(stderr, "wisp: {}\n", checked.error().text);
+        return 2;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -42,5 +55,21 @@ int main(int argc, char** argv) {
         fmt::print(stderr, "wisp: {}; please report this as a bug\n", error.what());
         return 1;
     }
+    if (wisp::stop_requested()) return 128 + signal_met;
     return outcome.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
+    // A file size limit is met as an error of write(2), like a full disk.
+    std::signal(SIGXFSZ, SIG_IGN);
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        fmt::print(stderr, "wisp: cannot write the result to standard output\n");
+        return code == 0 ? 1 : code;
+    }
+    return code;
 }

@@ -103,19 +103,6 @@ std::string bar(double share, unsigned width) {
     return text;
 }
 
-std::string printable(const std::string& foreign) {
-    std::string text;
-    for (const char c : foreign) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7F) {
-            text += fmt::format("\\x{:02x}", byte);
-        } else {
-            text += c;
-        }
-    }
-    return text;
-}
-
 void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -32,8 +32,6 @@ std::string human_count(std::uint64_t count);
 std::string human_seconds(double seconds);
 /// "■■■■····" of a width, filled to a share between 0 and 1.
 std::string bar(double share, unsigned width);
-/// Control characters in names from files never reach the terminal.
-std::string printable(const std::string& foreign);
 
 void print_json(const nlohmann::ordered_json& value);
 

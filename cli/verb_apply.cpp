@@ -43,12 +43,19 @@ int run(const ApplyArguments& arguments) {
     options.progress = progress_bar(arguments.common);
     const std::vector<std::filesystem::path> deltas(arguments.deltas.begin(),
                                                     arguments.deltas.end());
+    // First of all, so that it is said even if the rest fails.
+    Recovery recovery = Recovery::kNone;
+    if (arguments.in_place) {
+        const auto recovered = recover(arguments.base);
+        if (!recovered) return report_error(arguments.common, "apply", recovered.error());
+        recovery = *recovered;
+        announce(arguments.common, recovery);
+    }
     const auto report = arguments.in_place
                             ? apply_in_place(arguments.base, deltas, options)
                             : apply(arguments.base, deltas, arguments.output, options);
     if (!report) return report_error(arguments.common, "apply", report.error());
     clear_progress(arguments.common);
-    announce(arguments.common, report->recovery);
     const std::string& output = arguments.in_place ? arguments.base : arguments.output;
     if (arguments.common.json) {
         print_json({{"verb", "apply"},
@@ -61,7 +68,7 @@ int run(const ApplyArguments& arguments) {
                     {"base_proven", report->base_proven},
                     {"result_proven", report->result_proven},
                     {"result_digest", to_text(report->result)},
-                    {"recovery", recovery_name(report->recovery)},
+                    {"recovery", recovery_name(recovery)},
                     {"seconds", watch.seconds()}});
         return 0;
     }

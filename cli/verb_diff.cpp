@@ -97,7 +97,8 @@ void add_diff(CLI::App& app, Outcome& outcome) {
                      "compact: smallest; plain and gap: as TRL writes them")
         ->check(CLI::IsMember({"compact", "plain", "gap"}))
         ->capture_default_str();
-    verb->add_option("--step", arguments->step, "Step to write into the delta");
+    verb->add_option("--step", arguments->step, "Step to write into the delta")
+        ->check(CLI::NonNegativeNumber);
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp diff old.safetensors new.safetensors -o delta.safetensors

@@ -53,9 +53,8 @@ std::vector<LayerRow> group_by_layer(const FileReport& report) {
     }
     // "layer 2" before "layer 10", and what is in no layer first.
     std::ranges::stable_sort(rows, {}, [](const LayerRow& row) {
-        return row.name.starts_with("layer ") ? std::stoull("1" + row.name.substr(6)) +
-                                                    1'000'000 * row.name.size()
-                                              : 0;
+        return row.name.starts_with("layer ") ? std::pair(row.name.size(), row.name)
+                                              : std::pair(std::size_t{0}, std::string());
     });
     return rows;
 }

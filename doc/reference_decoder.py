@@ -170,7 +170,7 @@ def read_delta(path, base):
     """Applies a delta to `base`, name -> (dtype, shape, bytes), and returns name -> new bytes for all its tensors."""
     metadata = (file := File(path)).metadata
     compact = metadata.get("format") == "wisp_delta"
-    sealed = compact or "wisp_seal" in metadata
+    sealed = compact or any(key.startswith("wisp_") for key in metadata)
     if sealed:                                                                  # before anything else is used
         need(file.header.startswith(SEAL_LEAD), "the seal is not the first key")
         need(metadata["wisp_seal"] == seal_of(file.raw), "the seal does not fit")
@@ -178,16 +178,14 @@ def read_delta(path, base):
         for key, value in (("version", "1"), ("codec", "compact")):
             need(metadata.get(key) == value, f"unknown {key}", Unsupported if key in metadata else Corrupt)
         decimal(metadata, "step")
-        directory, blocks = open_compact(file)
-    else:
-        pairs = open_trl(file)
+    opened = open_compact(file) if compact else open_trl(file)
     if sealed:                                                                  # What a reader proves. Before it writes
         for key in DIGESTS:
             need(re.fullmatch("[0-9a-f]{32}", metadata.get(key, "")), f"{key} is missing or not 32 digits")
         need(schema_digest(base) == metadata["wisp_schema_digest"], "base has other tensors", Invalid)
         need(state_digest(base) == metadata["wisp_base_digest"], "base has another state", WrongBase)
-    new = {name: tensor[2] for name, tensor in base.items()}
-    new |= apply_compact(directory, blocks, base) if compact else apply_trl(pairs, base)
+    changed = apply_compact(*opened, base) if compact else apply_trl(opened, base)
+    new = {name: tensor[2] for name, tensor in base.items()} | changed
     if sealed:                                                                  # and after
         need(touched_digest(base, new) == metadata["wisp_touched_digest"], "other values were touched", WrongBase)
         result = {name: (*tensor[:2], new[name]) for name, tensor in base.items()}

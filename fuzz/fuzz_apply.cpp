@@ -29,8 +29,8 @@ Base make_base() {
     for (const TensorInfo& tensor : base.schema.tensors()) {
         base.tensors.push_back(
             block_from(nothing, static_cast<std::size_t>(byte_count_of(tensor).value())));
-        base.digest += active_kernels().mix_bytes(
-            base.tensors.back().data(), base.tensors.back().size(), seed_of(tensor), 0);
+        base.digest += active_kernels().mix_bytes(base.tensors.back().data(),
+                                                  base.tensors.back().size(), seed_of(tensor), 0);
     }
     return base;
 }

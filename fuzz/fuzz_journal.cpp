@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "apply/journal.hpp"
+#include "base/journal_path.hpp"
 #include "format/safetensors.hpp"
 #include "fuzz_input.hpp"
 
@@ -49,6 +50,7 @@ class Bench {
 Bytes journal_around(FuzzInput& in, const Bench& bench) {
     Bytes body;
     if (in.choice(8) != 0) {
+        body.push_back(static_cast<std::byte>(in.choice(2)));
         append_varint(body, 1);
         const std::string name = bench.path.filename().string();
         append_varint(body, name.size());
@@ -86,7 +88,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto journal = Journal::open(bench.path, bench.files);
     if (!journal) return 0;
     FUZZ_CHECK(framed);
-    const auto walked = journal->for_each([](const Journal::Record&) -> Result<void> { return {}; });
+    const auto walked =
+        journal->for_each([](const Journal::Record&) -> Result<void> { return {}; });
     const auto replayed = replay(*journal, bench.files, JournalSide::kNew);
     if (!walked) FUZZ_CHECK(!replayed.has_value());
     FUZZ_CHECK(fs::file_size(bench.path) == bench.image.size());

@@ -39,10 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
     const BlockRange range{0, 0, elements, traits.element_bytes};
     const TensorSeed seed{1, 2};
-    const ExponentField field = exponent_field(traits);
     Detector detector;
     DetectedBlock found;
-    detector.detect(old_block, new_block, range, seed, true, &field, found);
+    detector.detect(old_block, new_block, range, seed, true, found);
     check_sound(found.changes, old_block, traits.element_bytes);
     const auto digest = [&](const Bytes& block) {
         return active_kernels().mix_bytes(block.data(), block.size(), seed, 0);
@@ -52,13 +51,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
     BlockEncoder encoder;
     Bytes coded;
-    encoder.encode(old_block, found.changes, traits, found.exponents, coded);
-    Bytes alone;
-    encoder.encode(old_block, found.changes, traits, {}, alone);
-    FUZZ_CHECK(alone == coded);
+    encoder.encode(old_block, found.changes, traits, coded);
+    Bytes at_once;
+    StateDigest old_state;
+    const EncodedDifference difference = encoder.encode_difference(
+        old_block, new_block, traits, seed, {&seed, 0, &old_state}, 0, at_once);
+    FUZZ_CHECK(old_state == found.old_state);
+    FUZZ_CHECK(difference.changed_elements == found.changes.count());
+    FUZZ_CHECK(difference.touched.before == found.touched.before);
+    FUZZ_CHECK(difference.touched.after == found.touched.after);
     BlockDecoder decoder;
     BlockChanges decoded;
-    FUZZ_CHECK(decoder.decode(coded, old_block, traits, decoded).has_value());
-    FUZZ_CHECK(decoded == found.changes);
+    for (const Bytes* bytes : {&coded, &at_once}) {
+        FUZZ_CHECK(decoder.decode(*bytes, old_block, traits, decoded).has_value());
+        FUZZ_CHECK(decoded == found.changes);
+    }
     return 0;
 }

@@ -47,9 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         append_fixed(coded, state_from(in));
     }
     const auto rest = in.rest();
-    coded.insert(coded.end(), rest.begin(),
-                 rest.begin() + static_cast<std::ptrdiff_t>(
-                                    raw ? rest.size() : rest.size() / 4 * 4));
+    coded.insert(
+        coded.end(), rest.begin(),
+        rest.begin() + static_cast<std::ptrdiff_t>(raw ? rest.size() : rest.size() / 4 * 4));
     BlockDecoder decoder;
     BlockChanges changes;
     if (decoder.decode(coded, old_block, traits, changes)) {

@@ -29,7 +29,8 @@ Metadata metadata_from(FuzzInput& in) {
     switch (in.choice(4)) {
         case 0: return {};
         case 1:
-            return {{"format", "sparse_weight_patch"}, {"sparse", "True"}, {"encoding", "gap_delta"}};
+            return {
+                {"format", "sparse_weight_patch"}, {"sparse", "True"}, {"encoding", "gap_delta"}};
         case 2: return {{"format", "sparse_weight_patch"}, {"sparse", "True"}, {"encoding", "raw"}};
         default: return {{"format", "sparse_weight_patch"}, {"sparse", "True"}};
     }

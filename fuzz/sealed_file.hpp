@@ -42,19 +42,21 @@ inline Bytes compact_file(std::span<const std::byte> plain_directory,
     const Bytes packed = deflate_bytes(plain_directory).value_or(Bytes());
     Bytes data(blocks.begin(), blocks.end());
     data.insert(data.end(), packed.begin(), packed.end());
-    const Metadata metadata = {{"format", std::string(kDeltaFormat)},
-                               {"version", std::string(kDeltaVersion)},
-                               {"codec", "compact"},
-                               {"step", "7"},
-                               {std::string(kBaseKey), to_text(stated.base)},
-                               {std::string(kResultKey), to_text(stated.result)},
-                               {std::string(kTouchedKey), to_text(stated.touched)},
-                               {std::string(kSchemaKey), stated.schema},
-                               {std::string(kDirectorySizeKey),
-                                std::to_string(plain_directory.size())}};
+    const Metadata metadata = {
+        {"format", std::string(kDeltaFormat)},
+        {"version", std::string(kDeltaVersion)},
+        {"codec", "compact"},
+        {"step", "7"},
+        {std::string(kBaseKey), to_text(stated.base)},
+        {std::string(kResultKey), to_text(stated.result)},
+        {std::string(kTouchedKey), to_text(stated.touched)},
+        {std::string(kSchemaKey), stated.schema},
+        {std::string(kDirectorySizeKey), std::to_string(plain_directory.size())}};
     return sealed_file(
         {{{std::string(kBlocksTensor), Dtype::kU8, {blocks.size()}}, 0, blocks.size()},
-         {{std::string(kDirectoryTensor), Dtype::kU8, {packed.size()}}, blocks.size(), data.size()}},
+         {{std::string(kDirectoryTensor), Dtype::kU8, {packed.size()}},
+          blocks.size(),
+          data.size()}},
         metadata, data);
 }
 

@@ -94,6 +94,8 @@ inline Bytes changed_copy(const Bytes& block, const DtypeTraits& traits, double 
     return copy;
 }
 
-inline std::string dtype_name(Dtype dtype) { return std::string(traits_of(dtype).name); }
+inline std::string dtype_name(Dtype dtype) {
+    return std::string(traits_of(dtype).name);
+}
 
 }  // namespace wisp::testing

@@ -96,8 +96,8 @@ inline std::vector<Tensor> small_model(Rng& rng) {
 inline std::vector<Tensor> changed_model(const std::vector<Tensor>& model, double share, Rng& rng) {
     std::vector<Tensor> changed = model;
     for (Tensor& tensor : changed) {
-        tensor.bytes = changed_copy(tensor.bytes, traits_of(tensor.info.dtype), share,
-                                    Change::kUlp, rng);
+        tensor.bytes =
+            changed_copy(tensor.bytes, traits_of(tensor.info.dtype), share, Change::kUlp, rng);
     }
     return changed;
 }

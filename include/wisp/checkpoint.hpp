@@ -33,11 +33,16 @@ struct TensorPlace {
     std::uint64_t size_bytes = 0;
 };
 
+/// What to do with a checkpoint whose in-place apply was interrupted: it is between two states.
+enum class PendingApply { kRefuse, kAllow };
+
 class Checkpoint {
   public:
     /// `path` is a .safetensors file, or a folder with model.safetensors.index.json (or, lacking
     /// an index, with exactly one .safetensors file).
-    static Result<Checkpoint> open(const std::filesystem::path& path);
+    /// kConflict when an in-place apply on it was interrupted, unless that is allowed.
+    static Result<Checkpoint> open(const std::filesystem::path& path,
+                                   PendingApply pending = PendingApply::kRefuse);
 
     Checkpoint(Checkpoint&&) noexcept;
     Checkpoint& operator=(Checkpoint&&) noexcept;

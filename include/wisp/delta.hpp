@@ -130,5 +130,7 @@ Result<VerifyReport> verify(const std::filesystem::path& file,
 
 /// The vector kernel in use ("AVX3_ZEN4", "AVX2", …, or "reference"); WISP_KERNEL forces one.
 std::string kernel_name();
+/// kInvalid when WISP_KERNEL names none that runs here.
+Result<void> check_kernel();
 
 }  // namespace wisp

@@ -7,5 +7,7 @@
 #include "wisp/digest.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/progress.hpp"
+#include "wisp/stop.hpp"
+#include "wisp/text.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"

@@ -4,6 +4,7 @@
 
 #include <system_error>
 
+#include "base/journal_path.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "kernel/elements.hpp"
@@ -16,7 +17,6 @@ constexpr std::string_view kMagic = "WISPJRN1";
 constexpr std::size_t kDigestsOffset = 8;
 constexpr std::size_t kDigestsBytes = 32;
 constexpr std::size_t kHashBytes = 32;
-constexpr std::string_view kJournalSuffix = ".wisp-journal";
 
 Bytes digest_bytes(const StateDigest& base, const StateDigest& result) {
     Bytes bytes;
@@ -33,20 +33,17 @@ std::unexpected<Error> damaged(const fs::path& path, std::string_view what) {
 
 }  // namespace
 
-fs::path journal_path(const fs::path& checkpoint) {
-    std::error_code ignored;
-    if (fs::is_directory(checkpoint, ignored)) return checkpoint / kJournalSuffix;
-    return folder_of(checkpoint) / (checkpoint.filename().string() + std::string(kJournalSuffix));
-}
-
-Result<JournalWriter> JournalWriter::create(const Checkpoint& checkpoint) {
-    WISP_ASSIGN(PendingFile file, PendingFile::create(journal_path(checkpoint.path())));
+Result<JournalWriter> JournalWriter::create(const Checkpoint& checkpoint, bool prove) {
+    // Named from the start, so that the next apply can tell that this one was interrupted.
+    WISP_ASSIGN(PendingFile file, PendingFile::create(journal_path(checkpoint.path()),
+                                                      PendingFile::Until::kVisible));
     JournalWriter writer(std::move(file));
     Bytes head;
     append_text(head, kMagic);
     head.resize(head.size() + kDigestsBytes);
     WISP_TRY(writer.file_.append(head));
     Bytes files;
+    files.push_back(static_cast<std::byte>(prove ? 1 : 0));
     append_varint(files, checkpoint.files().size());
     for (const CheckpointFile& listed : checkpoint.files()) {
         const std::string name = listed.path.filename().string();
@@ -105,6 +102,7 @@ Result<Journal> Journal::open(const fs::path& checkpoint,
     ByteReader words(digests);
     journal.base_ = {words.fixed<std::uint64_t>(), words.fixed<std::uint64_t>()};
     journal.result_ = {words.fixed<std::uint64_t>(), words.fixed<std::uint64_t>()};
+    journal.prove_ = in.fixed<std::uint8_t>() != 0;
     if (in.varint() != files.size()) return damaged(path, "it lists other files");
     for (const CheckpointFile& file : files) {
         const auto name = in.text(in.varint());

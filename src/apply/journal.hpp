@@ -1,7 +1,7 @@
 // The journal of an in-place apply: (position, old bits, new bits) of everything it will overwrite.
 //
-//   journal := "WISPJRN1", base digest (16), result digest (16), varint file count, file…,
-//              record…, u8 0, SHA-256 of all before
+//   journal := "WISPJRN1", base digest (16), result digest (16), u8 prove,
+//              varint file count, file…, record…, u8 0, SHA-256 of all before
 //   file    := varint name bytes, name (relative to the checkpoint), u64 size
 //   record  := u8 width, varint file, u64 byte offset of the block, u32 count,
 //              u32 position…, old bits…, new bits…
@@ -28,13 +28,10 @@
 
 namespace wisp {
 
-/// Where the journal of a checkpoint lives: beside a file, inside a folder.
-std::filesystem::path journal_path(const std::filesystem::path& checkpoint);
-
 class JournalWriter {
   public:
-    /// `base` and `result` are only known at the end; finish() fills them in.
-    static Result<JournalWriter> create(const Checkpoint& checkpoint);
+    /// `prove`: whoever replays it must hold the whole state against the digests.
+    static Result<JournalWriter> create(const Checkpoint& checkpoint, bool prove);
     /// `block_offset` is where the block starts in its file.
     Result<void> add(std::size_t file, std::uint64_t block_offset, const BlockChanges& changes);
     /// Afterwards the journal has its name and survives any crash.
@@ -61,6 +58,8 @@ class Journal {
     static Result<Journal> open(const std::filesystem::path& checkpoint,
                                 const std::vector<CheckpointFile>& files);
 
+    /// False: only the touched positions were proven, and the digests may be unknown.
+    bool prove() const { return prove_; }
     const StateDigest& base() const { return base_; }
     const StateDigest& result() const { return result_; }
     /// In the order they were written, all inside their files.
@@ -71,6 +70,7 @@ class Journal {
     MappedFile mapped_;
     std::span<const std::byte> records_;
     std::vector<std::uint64_t> file_sizes_;
+    bool prove_ = true;
     StateDigest base_;
     StateDigest result_;
 };

@@ -63,7 +63,7 @@ FileHandle::~FileHandle() {
 }
 
 Result<MappedFile> MappedFile::open(const fs::path& path) {
-    const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.get() < 0) return std::unexpected(file_error("open", path, errno));
     struct stat status = {};
     if (::fstat(file.get(), &status) != 0) return std::unexpected(file_error("stat", path, errno));

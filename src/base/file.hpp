@@ -55,16 +55,19 @@ Result<void> sync_folder(const std::filesystem::path& folder);
 /// The folder that holds `path`; "." for a bare name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-/// A file being written beside its final place; removed unless committed.
+/// A file being written beside its final place; gone unless committed.
 class PendingFile {
   public:
-    static Result<PendingFile> create(const std::filesystem::path& final_path);
+    /// Unnamed files vanish even with a killed process; a visible one tells that it was there.
+    enum class Until { kUnnamed, kVisible };
+    static Result<PendingFile> create(const std::filesystem::path& final_path,
+                                      Until until = Until::kUnnamed);
     PendingFile(PendingFile&& other) noexcept;
     PendingFile& operator=(PendingFile&& other) noexcept;
     ~PendingFile();
 
     const FileHandle& handle() const { return handle_; }
-    const std::filesystem::path& path() const { return temporary_; }
+    const std::filesystem::path& path() const { return final_; }
     /// Appends at the end of what was appended before.
     Result<void> append(std::span<const std::byte> bytes);
     std::uint64_t size_bytes() const { return size_bytes_; }
@@ -75,7 +78,7 @@ class PendingFile {
 
   private:
     PendingFile() = default;
-    void discard();
+    Result<void> give_temporary_name();
     FileHandle handle_;
     std::filesystem::path temporary_;
     std::filesystem::path final_;

@@ -11,8 +11,11 @@
 
 #include "base/limits.hpp"
 #include "wisp/result.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
+
+inline constexpr const char* kStopped = "stopped as asked; nothing was left behind";
 
 /// 0 means one per core.
 unsigned thread_count(unsigned asked);
@@ -27,6 +30,7 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
                               const std::function<Result<void>(std::uint64_t, T)>& consume) {
     if (threads <= 1 || count <= 1) {
         for (std::uint64_t i = 0; i < count; ++i) {
+            if (stop_requested()) return fail(ErrorKind::kUnavailable, kStopped);
             Result<T> value = produce(i, 0);
             if (!value) return std::unexpected(std::move(value).error());
             if (Result<void> taken = consume(i, std::move(*value)); !taken) return taken;
@@ -49,7 +53,8 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
             if (failure || next >= count) return;
             const std::uint64_t mine = next++;
             lock.unlock();
-            Result<T> value = produce(mine, worker);
+            Result<T> value = stop_requested() ? Result<T>(fail(ErrorKind::kUnavailable, kStopped))
+                                               : produce(mine, worker);
             lock.lock();
             waiting[mine % window].emplace(std::move(value));
             // Whoever finds the next value in order consumes; the others go on producing.

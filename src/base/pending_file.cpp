@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "base/file.hpp"
@@ -12,19 +13,35 @@
 namespace wisp {
 namespace fs = std::filesystem;
 
-Result<PendingFile> PendingFile::create(const fs::path& final_path) {
+namespace {
+
+/// A name beside `final_path` that nobody else has; the X are filled in.
+std::string name_pattern(const fs::path& final_path) {
+    // In the same folder, so that the rename stays inside one file system.
+    return (folder_of(final_path) / ("." + final_path.filename().string() + ".XXXXXX")).string();
+}
+
+}  // namespace
+
+Result<PendingFile> PendingFile::create(const fs::path& final_path, Until until) {
     std::error_code ignored;
     if (final_path.filename().empty() || fs::is_directory(final_path, ignored)) {
         return std::unexpected(file_error("write", final_path, EISDIR));
     }
-    // In the same folder, so that the rename stays inside one file system.
-    const fs::path folder = folder_of(final_path);
-    std::string name = (folder / ("." + final_path.filename().string() + ".XXXXXX")).string();
     PendingFile pending;
+    pending.final_ = final_path;
+    if (until == Until::kUnnamed) {
+        pending.handle_ = FileHandle(
+            ::open(folder_of(final_path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+        if (pending.handle_.get() >= 0) return pending;
+        if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) {
+            return std::unexpected(file_error("create", final_path, errno));
+        }
+    }
+    std::string name = name_pattern(final_path);
     pending.handle_ = FileHandle(::mkostemp(name.data(), O_CLOEXEC));
     if (pending.handle_.get() < 0) return std::unexpected(file_error("create", final_path, errno));
     pending.temporary_ = name;
-    pending.final_ = final_path;
     // mkostemp makes the file private; a finished one is as readable as any the user creates.
     const mode_t mask = ::umask(0);
     ::umask(mask);
@@ -46,11 +63,27 @@ PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
     return *this;
 }
 
-PendingFile::~PendingFile() { discard(); }
-
-void PendingFile::discard() {
+PendingFile::~PendingFile() {
     if (!temporary_.empty()) ::unlink(temporary_.c_str());
-    temporary_.clear();
+}
+
+/// link(2) cannot replace a file, rename(2) can: an unnamed file needs a name in between.
+Result<void> PendingFile::give_temporary_name() {
+    const std::string open_file = "/proc/self/fd/" + std::to_string(handle_.get());
+    for (int attempt = 0;; ++attempt) {
+        std::string name = name_pattern(final_);
+        const int placeholder = ::mkostemp(name.data(), O_CLOEXEC);
+        if (placeholder < 0) return std::unexpected(file_error("create", final_, errno));
+        ::close(placeholder);
+        ::unlink(name.c_str());
+        if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+            temporary_ = name;
+            return {};
+        }
+        if (errno != EEXIST || attempt == 100) {
+            return std::unexpected(file_error("name", final_, errno));
+        }
+    }
 }
 
 Result<void> PendingFile::append(std::span<const std::byte> bytes) {
@@ -71,6 +104,7 @@ Result<void> PendingFile::reserve(std::uint64_t bytes) {
 
 Result<void> PendingFile::commit() {
     WISP_TRY(sync_file(handle_, final_));
+    if (temporary_.empty()) WISP_TRY(give_temporary_name());
     if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
         return std::unexpected(file_error("rename to", final_, errno));
     }

@@ -1,5 +1,7 @@
 #include "base/text.hpp"
 
+#include "wisp/text.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -40,28 +42,27 @@ bool is_control(std::string_view sequence) {
 
 }  // namespace
 
-std::string shown(std::string_view foreign) {
-    std::string text = "'";
+std::string printable(std::string_view foreign) {
+    std::string text;
     while (!foreign.empty()) {
-        if (text.size() > kLongestShown) {
-            text += "…";
-            break;
-        }
         const std::size_t length = sequence_length(foreign);
         const std::size_t taken = length == 0 ? 1 : length;
         if (length == 0 || is_control(foreign.substr(0, length))) {
             for (std::size_t i = 0; i < taken; ++i) {
-                const auto byte = static_cast<std::uint8_t>(foreign[i]);
                 text += "\\x";
-                text += kHexDigits[byte >> 4];
-                text += kHexDigits[byte & 15];
+                text += to_hex(foreign.substr(i, 1));
             }
         } else {
             text += foreign.substr(0, length);
         }
         foreign.remove_prefix(taken);
     }
-    return text + "'";
+    return text;
+}
+
+std::string shown(std::string_view foreign) {
+    if (foreign.size() <= kLongestShown) return "'" + printable(foreign) + "'";
+    return "'" + printable(foreign.substr(0, kLongestShown)) + "…'";
 }
 
 bool is_valid_utf8(std::string_view text) {

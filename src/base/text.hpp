@@ -6,7 +6,7 @@
 
 namespace wisp {
 
-/// Quotes, and escapes control characters and broken UTF-8; long text is cut in the middle.
+/// Quoted and printable, and cut when it is long.
 std::string shown(std::string_view foreign);
 
 bool is_valid_utf8(std::string_view text);

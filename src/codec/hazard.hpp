@@ -10,9 +10,11 @@
 #include <array>
 #include <cstdint>
 
+#include "codec/rans.hpp"
+
 namespace wisp {
 
-inline constexpr unsigned kHazardBits = 30;      // a symbol is a slice of [0, 2^30)
+inline constexpr unsigned kHazardBits = kPositionBits;  // a symbol is a slice of [0, 2^30)
 inline constexpr unsigned kSegmentsPerHazard = 8;
 inline constexpr unsigned kBucketHazards = 4;
 inline constexpr unsigned kSegmentCount = kSegmentsPerHazard * kBucketHazards;

@@ -19,24 +19,38 @@ void append_words(const std::vector<std::uint32_t>& words, Bytes& out) {
 
 void RansWriter::put_bits(std::uint64_t value, unsigned bits) {
     for (; bits > kChunkBits; bits -= kChunkBits, value >>= kChunkBits) {
-        put(Lane::kValue, static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits);
+        put_value(static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits);
     }
     if (bits > 0) {
-        put(Lane::kValue, static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits);
+        put_value(static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits);
     }
 }
 
 void RansWriter::finish(Bytes& out) {
-    std::uint64_t position = kRansLow;
-    std::uint64_t value = kRansLow;
+    std::uint64_t position_state = kRansLow;
+    std::uint64_t value_state = kRansLow;
     words_.clear();
-    for (auto symbol = symbols_.rbegin(); symbol != symbols_.rend(); ++symbol) {
-        rans_put(symbol->lane == Lane::kPosition ? position : value, words_, *symbol);
+    const PositionSymbol* position = positions_.data() + positions_.size();
+    const std::uint32_t* value = values_.data() + values_.size();
+    for (auto bits = order_.rbegin(); bits != order_.rend(); ++bits) {
+        if (*bits == kPositionMark) {
+            --position;
+            rans_put(position_state, words_, {position->start, position->frequency, kPositionBits});
+        } else {
+            --value;
+            rans_put(value_state, words_, {*value & 0xFFFF, *value >> 16, *bits});
+        }
     }
-    symbols_.clear();
-    append_fixed(out, position);
-    append_fixed(out, value);
+    clear();
+    append_fixed(out, position_state);
+    append_fixed(out, value_state);
     append_words(words_, out);
+}
+
+void RansWriter::clear() {
+    order_.clear();
+    positions_.clear();
+    values_.clear();
 }
 
 RansReader::RansReader(std::span<const std::byte> stream) {

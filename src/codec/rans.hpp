@@ -15,6 +15,7 @@
 
 namespace wisp {
 
+inline constexpr unsigned kPositionBits = 30;
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 
 enum class Lane : std::uint8_t { kPosition, kValue };
@@ -22,8 +23,7 @@ enum class Lane : std::uint8_t { kPosition, kValue };
 struct RansSymbol {
     std::uint32_t start;
     std::uint32_t frequency;
-    std::uint8_t bits;
-    Lane lane = Lane::kPosition;
+    unsigned bits;
 };
 
 /// One step of the coder; words that overflow are appended, last first.
@@ -46,17 +46,32 @@ void append_words(const std::vector<std::uint32_t>& words, Bytes& out);
 
 class RansWriter {
   public:
-    void put(Lane lane, std::uint32_t start, std::uint32_t frequency, unsigned bits) {
-        symbols_.push_back({start, frequency, static_cast<std::uint8_t>(bits), lane});
+    /// A slice of [0, 2^kPositionBits).
+    void put_position(std::uint32_t start, std::uint32_t frequency) {
+        positions_.push_back({start, frequency});
+        order_.push_back(kPositionMark);
+    }
+    /// A slice of [0, 2^bits), bits at most 16 and the frequency below 2^16.
+    void put_value(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
+        values_.push_back(start | frequency << 16);
+        order_.push_back(static_cast<std::uint8_t>(bits));
     }
     void put_bits(std::uint64_t value, unsigned bits);
     /// Codes what was put and appends the stream.
     void finish(Bytes& out);
     /// Forgets what was put.
-    void clear() { symbols_.clear(); }
+    void clear();
 
   private:
-    std::vector<RansSymbol> symbols_;
+    // Apart and packed: a dense block of far steps has fifteen million of them.
+    struct PositionSymbol {
+        std::uint32_t start;
+        std::uint32_t frequency;
+    };
+    static constexpr std::uint8_t kPositionMark = 255;
+    std::vector<std::uint8_t> order_;  // the bits of each symbol in turn, or kPositionMark
+    std::vector<PositionSymbol> positions_;
+    std::vector<std::uint32_t> values_;
     std::vector<std::uint32_t> words_;
 };
 

@@ -45,9 +45,9 @@ class AdaptiveBit {
 
     void put(RansWriter& out, bool bit) {
         if (bit) {
-            out.put(Lane::kValue, 0, one_, kBits);
+            out.put_value(0, one_, kBits);
         } else {
-            out.put(Lane::kValue, one_, kTotal - one_, kBits);
+            out.put_value(one_, kTotal - one_, kBits);
         }
         learn(bit);
     }
@@ -102,8 +102,7 @@ class StepModel {
         if (step.magnitude != 1) return put_long(out, model, step);
         AdaptiveBit& longer = model.longer[0];
         const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
-        out.put(Lane::kValue, longer.one() + (step.negative ? half : 0), half,
-                AdaptiveBit::kBits);
+        out.put_value(longer.one() + (step.negative ? half : 0), half, AdaptiveBit::kBits);
         longer.learn(false);
     }
 

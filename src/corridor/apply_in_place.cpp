@@ -7,6 +7,7 @@
 
 #include "apply/journal.hpp"
 #include "base/file.hpp"
+#include "base/journal_path.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -38,16 +39,15 @@ Result<void> remove_journal(const fs::path& checkpoint) {
 }
 
 /// Writes the journal's new bits and proves them; failing that, goes back to the old ones.
-Result<Recovery> finish_or_undo(const fs::path& path, bool prove, unsigned threads,
-                                const Progress& progress) {
-    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
+Result<Recovery> finish_or_undo(const fs::path& path, unsigned threads, const Progress& progress) {
+    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path, PendingApply::kAllow));
     WISP_ASSIGN(const Journal journal, Journal::open(path, checkpoint.files()));
     auto written = replay(journal, checkpoint.files(), JournalSide::kNew);
+    if (written && !journal.prove()) {
+        WISP_TRY(remove_journal(path));
+        return Recovery::kFinished;
+    }
     if (written) {
-        if (!prove) {
-            WISP_TRY(remove_journal(path));
-            return Recovery::kFinished;
-        }
         WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, threads, progress));
         if (state == journal.result()) {
             WISP_TRY(remove_journal(path));
@@ -56,7 +56,7 @@ Result<Recovery> finish_or_undo(const fs::path& path, bool prove, unsigned threa
     }
     WISP_TRY(replay(journal, checkpoint.files(), JournalSide::kOld));
     WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, threads, progress));
-    if (state != journal.base()) {
+    if (journal.prove() && state != journal.base()) {
         return fail(ErrorKind::kCorrupt,
                     fmt::format("{} is neither at the state before nor after its interrupted "
                                 "apply: it was changed since, or its disk is failing; restore it "
@@ -74,7 +74,7 @@ Result<Recovery> recover_locked(const fs::path& base) {
     if (!fs::exists(journal_path(base), error)) {
         return swept ? Recovery::kUndone : Recovery::kNone;
     }
-    return finish_or_undo(base, true, 0, {});
+    return finish_or_undo(base, 0, {});
 }
 
 struct JournalPiece {
@@ -82,18 +82,9 @@ struct JournalPiece {
     BlockChanges changes;
 };
 
-}  // namespace
-
-Result<Recovery> recover(const fs::path& base) {
-    WISP_ASSIGN(const FileHandle lock, lock_checkpoint(base));
-    return recover_locked(base);
-}
-
-Result<ApplyReport> apply_in_place(const fs::path& base_path, const std::vector<fs::path>& deltas,
-                                   const ApplyOptions& options) {
-    WISP_ASSIGN(const FileHandle lock, lock_checkpoint(base_path));
+Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs::path>& deltas,
+                                 const ApplyOptions& options) {
     ApplyReport report;
-    WISP_ASSIGN(report.recovery, recover_locked(base_path));
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(base_path));
     const Schema& schema = base.schema();
     WISP_ASSIGN(DeltaChain chain, DeltaChain::open(deltas, schema));
@@ -104,7 +95,9 @@ Result<ApplyReport> apply_in_place(const fs::path& base_path, const std::vector<
         WISP_ASSIGN(state, digest_of(base, threads, options.progress));
         report.deltas_skipped = chain.skip_to(*state);
     }
-    WISP_ASSIGN(JournalWriter journal, JournalWriter::create(base));
+    // What cannot be written must not get a journal that nobody could replay.
+    for (const CheckpointFile& file : base.files()) WISP_TRY(open_for_update(file.path));
+    WISP_ASSIGN(JournalWriter journal, JournalWriter::create(base, state.has_value()));
     const BlockGrid grid(schema, chain.log2_block_elements());
     std::vector<ChainWorker> workers(threads);
     ChainSums sums;
@@ -141,13 +134,35 @@ Result<ApplyReport> apply_in_place(const fs::path& base_path, const std::vector<
     if (sums.changed_elements == 0) return report;
     WISP_TRY(journal.finish(state.value_or(StateDigest{}), report.result));
     WISP_ASSIGN(const Recovery outcome,
-                finish_or_undo(base_path, state.has_value(), threads, options.progress));
+                finish_or_undo(base_path, threads, options.progress));
     if (outcome == Recovery::kUndone) {
         return fail(ErrorKind::kUnavailable,
                     fmt::format("{} did not hold what was written to it; its old state was put "
                                 "back: check the disk, then try again",
                                 shown(base_path.string())));
     }
+    return report;
+}
+
+}  // namespace
+
+Result<Recovery> recover(const fs::path& base) {
+    WISP_ASSIGN(const FileHandle lock, lock_checkpoint(base));
+    return recover_locked(base);
+}
+
+Result<ApplyReport> apply_in_place(const fs::path& base, const std::vector<fs::path>& deltas,
+                                   const ApplyOptions& options) {
+    WISP_ASSIGN(const FileHandle lock, lock_checkpoint(base));
+    WISP_ASSIGN(const Recovery recovery, recover_locked(base));
+    auto report = apply_locked(base, deltas, options);
+    if (!report && report.error().kind == ErrorKind::kWrongBase && options.touched_only) {
+        // The quick way cannot tell a wrong base from one that has these deltas already.
+        ApplyOptions thorough = options;
+        thorough.touched_only = false;
+        report = apply_locked(base, deltas, thorough);
+    }
+    if (report) report->recovery = recovery;
     return report;
 }
 

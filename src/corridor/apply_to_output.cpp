@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/delta_chain.hpp"
+#include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
 
 namespace wisp {
@@ -66,8 +67,7 @@ Result<void> copy_other_files(const Checkpoint& base, const fs::path& to) {
     for (const auto& item : fs::directory_iterator(base.path(), error)) {
         const std::string name = item.path().filename().string();
         if (name.starts_with(".") || name.ends_with(".safetensors")) continue;
-        fs::copy(item.path(), to / name, fs::copy_options::recursive, error);
-        if (error) return std::unexpected(file_error("copy", item.path(), error.value()));
+        WISP_TRY(copy_tree(item.path(), to / name));
     }
     if (error) return std::unexpected(file_error("list", base.path(), error.value()));
     return {};
@@ -111,6 +111,7 @@ Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>
                     fmt::format("{} is the base itself; use --in-place to overwrite it",
                                 shown(output.string())));
     }
+    WISP_TRY(refuse_overwriting(output, deltas));
     WISP_ASSIGN(DeltaChain chain, DeltaChain::open(deltas, schema));
     const unsigned threads = thread_count(options.threads);
     ApplyReport report;

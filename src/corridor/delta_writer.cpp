@@ -17,18 +17,25 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Cod
 }
 
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
-                                 DetectedBlock& found, BlockEncoder& encoder) const {
+                                 std::span<const std::byte> new_block, const TensorSeed& seed,
+                                 WriteWorker& worker) const {
     WrittenBlock written;
-    written.touched = found.touched;
-    written.old_state = found.old_state;
     written.encoded.tensor = range.tensor;
-    written.encoded.changed_elements = found.changes.count();
     if (codec_ == Codec::kCompact) {
         const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        encoder.encode(old_block, found.changes, traits_of(dtype), written.encoded.coded);
-    } else {
-        written.changes = std::move(found.changes);
+        const EncodedDifference difference = worker.encoder.encode_difference(
+            old_block, new_block, traits_of(dtype), seed,
+            {&seed, range.first_word(), &written.old_state}, range.first_word(),
+            written.encoded.coded);
+        written.encoded.changed_elements = difference.changed_elements;
+        written.touched = difference.touched;
+        return written;
     }
+    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
+    written.touched = worker.found.touched;
+    written.old_state = worker.found.old_state;
+    written.encoded.changed_elements = worker.found.changes.count();
+    written.changes = std::move(worker.found.changes);
     return written;
 }
 

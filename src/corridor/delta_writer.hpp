@@ -21,14 +21,22 @@ struct WrittenBlock {
     StateDigest old_state;
 };
 
+/// One per thread.
+struct WriteWorker {
+    Detector detector;
+    DetectedBlock found;
+    BlockEncoder encoder;
+};
+
 class DeltaWriter {
   public:
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
                                       const Schema& schema, unsigned log2_block_elements);
 
-    /// Thread-safe given one encoder per thread. Takes the changes over.
+    /// What changed from one block to the other. Thread-safe given one worker per thread.
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
-                        DetectedBlock& found, BlockEncoder& encoder) const;
+                        std::span<const std::byte> new_block, const TensorSeed& seed,
+                        WriteWorker& worker) const;
     /// In the order of the grid.
     Result<void> add(const BlockRange& range, WrittenBlock block);
     /// `base` is the digest of the whole old state.

@@ -5,30 +5,18 @@
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
 #include "corridor/delta_writer.hpp"
+#include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
 
 namespace wisp {
 namespace {
 
-struct Worker {
-    Detector detector;
-    DetectedBlock found;
-    BlockEncoder encoder;
-};
-
-WrittenBlock encode_in_one_pass(const BlockRange& range, Dtype dtype,
-                                std::span<const std::byte> old_block,
-                                std::span<const std::byte> new_block, const TensorSeed& seed,
-                                BlockEncoder& encoder) {
-    WrittenBlock written;
-    const ScanDigest digest{&seed, range.first_word(), &written.old_state};
-    const EncodedDifference difference =
-        encoder.encode_difference(old_block, new_block, traits_of(dtype), seed, digest,
-                                  range.first_word(), written.encoded.coded);
-    written.encoded.tensor = range.tensor;
-    written.encoded.changed_elements = difference.changed_elements;
-    written.touched = difference.touched;
-    return written;
+std::vector<std::filesystem::path> input_files(const Checkpoint& old_state,
+                                               const Checkpoint& new_state) {
+    std::vector<std::filesystem::path> files;
+    for (const CheckpointFile& file : old_state.files()) files.push_back(file.path);
+    for (const CheckpointFile& file : new_state.files()) files.push_back(file.path);
+    return files;
 }
 
 }  // namespace
@@ -38,11 +26,12 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
     const Schema& schema = old_state.schema();
     WISP_TRY(require_same_schema(schema, shown(old_state.path().string()), new_state.schema(),
                                  shown(new_state.path().string())));
+    WISP_TRY(refuse_overwriting(delta, input_files(old_state, new_state)));
     const unsigned log2 = kDefaultLog2BlockElements;
     WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, schema, log2));
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
-    std::vector<Worker> workers(threads);
+    std::vector<WriteWorker> workers(threads);
     std::vector<TensorSeed> seeds;
     for (const TensorInfo& tensor : schema.tensors()) seeds.push_back(seed_of(tensor));
     std::uint64_t done = 0;
@@ -51,16 +40,10 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
         grid.count(), threads,
         [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
             const BlockRange range = grid[index];
-            Worker& worker = workers[thread];
             const auto old_block = range.of(old_state.bytes(range.tensor));
             const auto new_block = range.of(new_state.bytes(range.tensor));
-            if (options.codec == Codec::kCompact) {
-                return encode_in_one_pass(range, schema.tensors()[range.tensor].dtype, old_block,
-                                          new_block, seeds[range.tensor], worker.encoder);
-            }
-            worker.detector.detect(old_block, new_block, range, seeds[range.tensor], true,
-                                   worker.found);
-            return writer.encode(range, old_block, worker.found, worker.encoder);
+            return writer.encode(range, old_block, new_block, seeds[range.tensor],
+                                 workers[thread]);
         },
         [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
             const BlockRange range = grid[index];
@@ -99,5 +82,6 @@ Result<StateDigest> digest_of(const Checkpoint& checkpoint, unsigned threads,
 }
 
 std::string kernel_name() { return std::string(active_kernels().name); }
+Result<void> check_kernel() { return check_kernel_choice(); }
 
 }  // namespace wisp

@@ -3,6 +3,7 @@
 #include "codec/block_layout.hpp"
 #include "corridor/delta_chain.hpp"
 #include "corridor/delta_writer.hpp"
+#include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
 
 namespace wisp {
@@ -20,12 +21,15 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
     const Schema& schema = base.schema();
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema));
     if (chain.size() == 0) return fail(ErrorKind::kInvalid, "name at least one delta to merge");
+    std::vector<std::filesystem::path> inputs = deltas;
+    for (const CheckpointFile& file : base.files()) inputs.push_back(file.path);
+    WISP_TRY(refuse_overwriting(merged, inputs));
     const unsigned log2 = chain.log2_block_elements();
     WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(merged, options.codec, schema, log2));
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<ChainWorker> workers(threads);
-    std::vector<BlockEncoder> encoders(threads);
+    std::vector<WriteWorker> write_workers(threads);
     ChainSums sums;
     std::uint64_t done = 0;
     auto ran = ordered_parallel<MergedBlock>(
@@ -37,14 +41,11 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
             ChainWorker& worker = workers[thread];
             MergedBlock block;
             WISP_ASSIGN(const bool touched, chain.run(range, old_block, worker, block.sums));
-            block.sums.base = active_kernels().mix_bytes(old_block.data(), old_block.size(), seed,
-                                                         range.first_word());
-            if (!touched) worker.net.changes.clear();
-            worker.net.changes.element_bytes = range.element_bytes;
-            worker.net.old_state = {};
-            worker.net.touched =
-                touched_sums(old_block, worker.net.changes, seed, range.first_word());
-            block.written = writer.encode(range, old_block, worker.net, encoders[thread]);
+            const std::span<const std::byte> new_block =
+                touched ? std::span<const std::byte>(worker.block) : old_block;
+            block.written =
+                writer.encode(range, old_block, new_block, seed, write_workers[thread]);
+            block.sums.base = block.written.old_state;
             return block;
         },
         [&](std::uint64_t index, MergedBlock block) -> Result<void> {

@@ -19,13 +19,13 @@ class PositionWriter {
         const std::uint64_t bucket = bucket_units(shift_);
         // An element across the border may be named from either side; its larger part is cheaper.
         while (hazard >= origin_ + bucket || 2 * (origin_ + bucket - hazard) < weight) {
-            rans_.put(Lane::kPosition, kEscapeStart, kEscapeFrequency, kHazardBits);
+            rans_.put_position(kEscapeStart, kEscapeFrequency);
             origin_ += bucket;
         }
         const std::uint64_t begin = hazard > origin_ ? hazard - origin_ : 0;
         const std::uint64_t end = std::min(hazard + weight - origin_, bucket);
         const std::uint32_t start = slot_of(begin, shift_);
-        rans_.put(Lane::kPosition, start, slot_of(end, shift_) - start, kHazardBits);
+        rans_.put_position(start, slot_of(end, shift_) - start);
         origin_ = hazard + weight;
     }
 

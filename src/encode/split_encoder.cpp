@@ -45,7 +45,7 @@ Bytes code_bytes(std::span<const std::byte> block, const SplitTable& table) {
     for (std::size_t i = block.size() / sizeof(T); i-- > 0;) {
         const std::uint8_t byte = coded_byte<T>(block.data(), i);
         rans_put(states[i % kSplitStates], words,
-                 {table.start[byte], table.frequency[byte], kSplitBits, Lane::kValue});
+                 {table.start[byte], table.frequency[byte], kSplitBits});
     }
     Bytes stream;
     stream.reserve(words.size() * 4 + sizeof(states));

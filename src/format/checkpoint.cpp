@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/file.hpp"
+#include "base/journal_path.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "format/safetensors.hpp"
@@ -87,7 +88,7 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Result<Checkpoint> Checkpoint::open(const fs::path& path) {
+Result<Checkpoint> Checkpoint::open(const fs::path& path, PendingApply pending) {
     auto state = std::make_unique<State>();
     state->path = path;
     std::error_code error;
@@ -95,13 +96,21 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path) {
     if (!fs::exists(status)) return std::unexpected(file_error("open", path, ENOENT));
     state->is_folder = fs::is_directory(status);
 
+    if (pending == PendingApply::kRefuse && fs::exists(journal_path(path), error)) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} is in the middle of an interrupted in-place apply (journal {}); "
+                                "run that apply again to finish or undo it",
+                                shown(path.string()), shown(journal_path(path).string())));
+    }
+    bool has_index = false;
     std::map<std::string, std::string> index;
     if (!state->is_folder) {
         state->files.push_back({path, 0, 0});
     } else {
         const fs::path index_path = path / kShardIndexName;
         std::set<std::string> names;
-        if (fs::exists(index_path, error)) {
+        has_index = fs::exists(index_path, error);
+        if (has_index) {
             WISP_ASSIGN(const MappedFile json, MappedFile::open(index_path));
             WISP_ASSIGN(index, parse_shard_index(as_text(json.bytes()), index_path.string()));
             for (const auto& [tensor, file] : index) names.insert(file);
@@ -127,7 +136,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path) {
         }
         state->maps.push_back(std::move(map));
     }
-    if (!index.empty()) WISP_TRY(match_index(index, found, state->files, path));
+    if (has_index) WISP_TRY(match_index(index, found, state->files, path));
 
     std::ranges::sort(found, {}, [](const FoundTensor& t) { return std::string_view(t.info.name); });
     std::vector<TensorInfo> tensors;

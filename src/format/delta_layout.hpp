@@ -27,6 +27,7 @@ inline constexpr std::string_view kTrlGapEncoding = "gap_delta";
 inline constexpr std::string_view kTrlRawEncoding = "raw";
 
 // In every delta wisp writes, whatever the codec.
+inline constexpr std::string_view kOwnKeyLead = "wisp_";
 inline constexpr std::string_view kSealKey = "wisp_seal";
 inline constexpr std::string_view kBaseKey = "wisp_base_digest";
 inline constexpr std::string_view kResultKey = "wisp_result_digest";

@@ -174,6 +174,10 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
     if (json.empty() || json.front() != '{') {
         return fail(ErrorKind::kCorrupt, "its header does not start with '{'");
     }
+    // The JSON parser would take a zero byte for the end and pass over what follows.
+    if (json.find('\0') != std::string_view::npos) {
+        return fail(ErrorKind::kCorrupt, "its header holds a zero byte");
+    }
     SafetensorsHeader header;
     HeaderSax sax(header);
     if (!nlohmann::json::sax_parse(json.begin(), json.end(), &sax)) {

@@ -28,7 +28,9 @@ class IndexSax : public StrictSax {
     bool number_integer(number_integer_t) override { return passing_over(); }
     bool number_unsigned(number_unsigned_t) override { return passing_over(); }
     bool number_float(number_float_t, const string_t&) override { return passing_over(); }
-    bool start_array(std::size_t) override { return enter(); }
+    bool start_array(std::size_t) override {
+        return in_map_ ? refuse("a weight_map that is not an object") : enter();
+    }
     bool end_array() override { return leave(); }
     bool start_object(std::size_t) override { return enter(); }
     bool end_object() override { return leave(); }
@@ -86,10 +88,14 @@ Result<std::map<std::string, std::string>> parse_shard_index(std::string_view js
     std::string problem;
     if (json.size() > limits::kIndexJsonBytes) {
         problem = "more than 100 MB";
+    } else if (json.find('\0') != std::string_view::npos) {
+        problem = "a zero byte";
     } else if (!nlohmann::json::sax_parse(json.begin(), json.end(), &sax)) {
         problem = sax.problem();
     } else if (!sax.complete()) {
         problem = "no weight_map";
+    } else if (files.empty()) {
+        problem = "an empty weight_map";
     }
     if (problem.empty()) return files;
     return fail(ErrorKind::kCorrupt, fmt::format("{} is not a valid shard index: it has {}; fetch "

@@ -20,41 +20,54 @@ std::unexpected<Error> corrupt(std::string what) {
     return fail(ErrorKind::kCorrupt, std::move(what));
 }
 
+/// How #5417 and how #5932 name the two halves of a tensor.
+struct Family {
+    std::string_view positions;
+    std::string_view values;
+};
+constexpr Family kFamilies[] = {{kTrlIndices, kTrlValues}, {kTrlIdx, kTrlVal}};
+
 Result<std::map<std::string, Pair>> pair_up(const SafetensorsHeader& header) {
     std::map<std::string, Pair> pairs;
+    const Family* used = nullptr;
     for (const SafetensorsEntry& entry : header.entries) {
         std::string_view name = entry.info.name;
         const SafetensorsEntry* Pair::*side = nullptr;
-        for (const auto& [suffix, role] :
-             {std::pair(kTrlIndices, &Pair::positions), std::pair(kTrlIdx, &Pair::positions),
-              std::pair(kTrlValues, &Pair::values), std::pair(kTrlVal, &Pair::values)}) {
-            if (!name.ends_with(suffix)) continue;
-            name.remove_suffix(suffix.size());
-            side = role;
+        const Family* family = nullptr;
+        for (const Family& candidate : kFamilies) {
+            const bool positions = name.ends_with(candidate.positions);
+            if (!positions && !name.ends_with(candidate.values)) continue;
+            name.remove_suffix((positions ? candidate.positions : candidate.values).size());
+            side = positions ? &Pair::positions : &Pair::values;
+            family = &candidate;
             break;
         }
-        if (side == nullptr) {
-            return corrupt(fmt::format("tensor {} is neither positions nor values",
+        if (family == nullptr || (used != nullptr && family != used)) {
+            return corrupt(fmt::format("tensor {} is neither positions nor values, or named in "
+                                       "another way than the rest",
                                        shown(entry.info.name)));
         }
+        used = family;
         if (entry.info.shape.size() != 1) {
             return corrupt(fmt::format("tensor {} is not flat", shown(entry.info.name)));
         }
-        Pair& pair = pairs[std::string(name)];
-        if (pair.*side != nullptr) {
-            return corrupt(fmt::format("tensor {} has two sets of positions or values",
-                                       shown(name)));
-        }
-        pair.*side = &entry;
+        pairs[std::string(name)].*side = &entry;
     }
     return pairs;
 }
 
-Result<PositionCoding> coding_of(const SafetensorsEntry& positions) {
-    const bool may_be_gaps = positions.info.name.ends_with(kTrlIdx);
+/// The dtype decides, and must be one that the named encoding, if any, writes.
+Result<PositionCoding> coding_of(const SafetensorsEntry& positions, std::string_view encoding) {
+    const bool plain = positions.info.name.ends_with(kTrlIndices);
+    const bool may_be_gaps = !plain && encoding != kTrlRawEncoding;
+    const bool may_be_indices = plain || encoding != kTrlGapEncoding;
     switch (positions.info.dtype) {
-        case Dtype::kI32: return PositionCoding::kIndex32;
-        case Dtype::kI64: return PositionCoding::kIndex64;
+        case Dtype::kI32:
+            if (may_be_indices) return PositionCoding::kIndex32;
+            break;
+        case Dtype::kI64:
+            if (may_be_indices) return PositionCoding::kIndex64;
+            break;
         case Dtype::kU16:
             if (may_be_gaps) return PositionCoding::kGap16;
             break;
@@ -64,8 +77,10 @@ Result<PositionCoding> coding_of(const SafetensorsEntry& positions) {
         default: break;
     }
     return fail(ErrorKind::kUnsupported,
-                fmt::format("{} is {}; positions are read as I32, I64, or U16 and U32 gaps",
-                            shown(positions.info.name), traits_of(positions.info.dtype).name));
+                fmt::format("{} is {}, which is not how {} positions are written; publish with "
+                            "plain, gap_delta or raw",
+                            shown(positions.info.name), traits_of(positions.info.dtype).name,
+                            encoding.empty() ? "its" : encoding));
 }
 
 template <class T>
@@ -141,7 +156,10 @@ Result<std::vector<DeltaTensor>> verify_trl_tensors(const SafetensorsHeader& hea
         tensor.values = bytes_of(*pair.values);
         tensor.stored_bytes = tensor.positions.size() + tensor.values.size();
         if (tensor.changed_elements == 0) continue;
-        WISP_ASSIGN(tensor.coding, coding_of(*pair.positions));
+        WISP_ASSIGN(tensor.coding,
+                    coding_of(*pair.positions, encoding == header.metadata.end()
+                                                   ? std::string_view()
+                                                   : std::string_view(encoding->second)));
         WISP_TRY(check_positions(tensor));
         tensors.push_back(std::move(tensor));
     }

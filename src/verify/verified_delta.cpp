@@ -58,11 +58,17 @@ Result<void> check_seal(std::span<const std::byte> file, const SafetensorsHeader
     return {};
 }
 
-Result<void> read_sealed_facts(const Metadata& metadata, DeltaFacts& facts) {
+Result<void> read_sealed_facts(const Metadata& metadata, FileForm form, DeltaFacts& facts) {
     WISP_ASSIGN(facts.base, metadata_digest(metadata, kBaseKey));
     WISP_ASSIGN(facts.result, metadata_digest(metadata, kResultKey));
     WISP_ASSIGN(facts.touched, metadata_digest(metadata, kTouchedKey));
     WISP_ASSIGN(facts.schema_digest, metadata_text(metadata, kSchemaKey));
+    if (!parse_digest(facts.schema_digest)) {
+        return corrupt(fmt::format("its {} is not 32 hexadecimal digits", kSchemaKey));
+    }
+    WISP_ASSIGN(facts.step, metadata_number(metadata, form == FileForm::kCompact
+                                                          ? "step"
+                                                          : "model_version"));
     return {};
 }
 
@@ -76,9 +82,11 @@ Result<CompactBody> read_compact(const SafetensorsHeader& header,
                                  std::span<const std::byte> data) {
     const SafetensorsEntry* blocks = header.find(kBlocksTensor);
     const SafetensorsEntry* packed = header.find(kDirectoryTensor);
-    if (header.entries.size() != 2 || blocks == nullptr || packed == nullptr ||
-        blocks->info.dtype != Dtype::kU8 || packed->info.dtype != Dtype::kU8) {
-        return corrupt("it does not hold just wisp.blocks and wisp.directory, both U8");
+    const auto is_flat_bytes = [](const SafetensorsEntry* entry) {
+        return entry != nullptr && entry->info.dtype == Dtype::kU8 && entry->info.shape.size() == 1;
+    };
+    if (header.entries.size() != 2 || !is_flat_bytes(blocks) || !is_flat_bytes(packed)) {
+        return corrupt("it does not hold just wisp.blocks and wisp.directory, both flat U8");
     }
     const auto bytes_of = [&](const SafetensorsEntry& entry) {
         return data.subspan(static_cast<std::size_t>(entry.begin),
@@ -126,9 +134,26 @@ bool all_names_end_with(const SafetensorsHeader& header, std::string_view x, std
     });
 }
 
+/// Any key of ours means that the seal must hold, even if the seal's own key is the damaged one.
+bool has_own_keys(const Metadata& metadata) {
+    const auto at = metadata.lower_bound(std::string(kOwnKeyLead));
+    return at != metadata.end() && at->first.starts_with(kOwnKeyLead);
+}
+
+Result<void> check_trl_version(const Metadata& metadata) {
+    const auto version = metadata.find("version");
+    if (version == metadata.end() || version->second == kTrlVersion) return {};
+    return fail(ErrorKind::kUnsupported,
+                fmt::format("it is of version {} of TRL's format; this wisp reads version {}: "
+                            "upgrade",
+                            shown(version->second), kTrlVersion));
+}
+
 }  // namespace
 
 FileForm form_of(const SafetensorsHeader& header) {
+    const bool ours = has_own_keys(header.metadata) || header.find(kBlocksTensor) != nullptr ||
+                      header.find(kDirectoryTensor) != nullptr;
     const auto format = header.metadata.find("format");
     if (format != header.metadata.end() && format->second == kDeltaFormat) {
         return FileForm::kCompact;
@@ -136,14 +161,15 @@ FileForm form_of(const SafetensorsHeader& header) {
     const auto sparse = header.metadata.find("sparse");
     if (format != header.metadata.end() && format->second == kTrlFormat &&
         sparse != header.metadata.end()) {
-        return sparse->second == "True" ? FileForm::kTrl : FileForm::kCheckpoint;
+        return sparse->second == "True" || ours ? FileForm::kTrl : FileForm::kCheckpoint;
     }
     // Some copies of TRL's files have lost their metadata; no model names tensors like that.
     if (all_names_end_with(header, kTrlIndices, kTrlValues) ||
         all_names_end_with(header, kTrlIdx, kTrlVal)) {
         return FileForm::kTrl;
     }
-    return FileForm::kCheckpoint;
+    // A damaged key must not turn a delta into a checkpoint: its seal will tell.
+    return ours ? FileForm::kCompact : FileForm::kCheckpoint;
 }
 
 Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label) {
@@ -161,18 +187,18 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
                                 shown(label)));
     }
     VerifiedDelta delta;
-    delta.sealed_ = header.metadata.contains(std::string(kSealKey)) || form == FileForm::kCompact;
+    delta.sealed_ = form == FileForm::kCompact || has_own_keys(header.metadata);
     const auto data = file.subspan(static_cast<std::size_t>(header.data_offset));
-    if (form == FileForm::kCompact) {
-        if (auto checked = check_compact_version(header.metadata); !checked) {
-            return name_file(std::move(checked).error());
-        }
+    if (auto checked = form == FileForm::kCompact ? check_compact_version(header.metadata)
+                                                  : check_trl_version(header.metadata);
+        !checked) {
+        return name_file(std::move(checked).error());
     }
     if (delta.sealed_) {
         if (auto checked = check_seal(file, header); !checked) {
             return name_file(std::move(checked).error());
         }
-        if (auto read = read_sealed_facts(header.metadata, delta.facts_); !read) {
+        if (auto read = read_sealed_facts(header.metadata, form, delta.facts_); !read) {
             return name_file(std::move(read).error());
         }
     }
@@ -187,15 +213,18 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
         if (!tensors) return name_file(std::move(tensors).error());
         delta.tensors_ = std::move(*tensors);
         delta.payload_bytes_ = data.size();
-        const bool gap = !delta.tensors_.empty() &&
-                         delta.tensors_.front().coding >= PositionCoding::kGap16;
+        const auto encoding = header.metadata.find("encoding");
+        const bool gap = delta.tensors_.empty()
+                             ? encoding != header.metadata.end() &&
+                                   encoding->second == kTrlGapEncoding
+                             : delta.tensors_.front().coding >= PositionCoding::kGap16;
         delta.facts_.codec = gap ? Codec::kGap : Codec::kPlain;
     }
     const auto number_or_zero = [&](const char* key) {
         const auto at = header.metadata.find(key);
         return at == header.metadata.end() ? 0 : parse_number(at->second).value_or(0);
     };
-    delta.facts_.step = number_or_zero(form == FileForm::kCompact ? "step" : "model_version");
+    if (!delta.sealed_) delta.facts_.step = number_or_zero("model_version");
     delta.facts_.total_elements = number_or_zero("total_elements");
     delta.facts_.changed_tensors = delta.tensors_.size();
     for (const DeltaTensor& tensor : delta.tensors_) {

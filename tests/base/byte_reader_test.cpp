@@ -70,8 +70,8 @@ TEST(Varint, HoldsTheLargestNumberInTenBytes) {
 }
 
 TEST(Varint, RefusesAFormThatIsNotTheShortest) {
-    for (const Bytes& padded :
-         {bytes({0x80, 0}), bytes({0x81, 0}), bytes({0xFF, 0x80, 0}), bytes({0x80, 0x80, 0x80, 0})}) {
+    for (const Bytes& padded : {bytes({0x80, 0}), bytes({0x81, 0}), bytes({0xFF, 0x80, 0}),
+                                bytes({0x80, 0x80, 0x80, 0})}) {
         ByteReader in(padded);
         EXPECT_EQ(in.varint(), 0U);
         EXPECT_FALSE(in.ok());

@@ -16,10 +16,10 @@ TEST(StateDigestText, IsReadBack) {
 }
 
 TEST(StateDigestText, RefusesWhatIsNot32LowerCaseDigits) {
-    for (const char* text : {"", "0", "0123456789ABCDEF00000000000000ff",
-                             "0123456789abcdef00000000000000f", "0123456789abcdef00000000000000fff",
-                             "0123456789abcdef00000000000000fg", "0x23456789abcdef00000000000000ff",
-                             " 123456789abcdef00000000000000ff"}) {
+    for (const char* text :
+         {"", "0", "0123456789ABCDEF00000000000000ff", "0123456789abcdef00000000000000f",
+          "0123456789abcdef00000000000000fff", "0123456789abcdef00000000000000fg",
+          "0x23456789abcdef00000000000000ff", " 123456789abcdef00000000000000ff"}) {
         EXPECT_EQ(parse_digest(text), std::nullopt) << text;
     }
 }

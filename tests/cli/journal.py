@@ -26,7 +26,7 @@ def record(file, offset, width, positions, old_bits, new_bits):
 
 def journal(base, result, files, records):
     """`files` are (name, size); `base` and `result` are printed digests."""
-    body = varint(len(files))
+    body = b"\x01" + varint(len(files))
     for name, size in files:
         body += varint(len(name)) + name.encode() + struct.pack("<Q", size)
     body += b"".join(records) + b"\0"

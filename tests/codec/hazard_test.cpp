@@ -19,7 +19,7 @@ void expect_unit_is_found(std::uint64_t distance, unsigned shift) {
 
 TEST(HazardCurve, IsTheRoundedExponential) {
     for (unsigned j = 0; j <= kSegmentCount; ++j) {
-        EXPECT_EQ(kCumulative[j], std::llround(std::ldexp(1 - std::exp(-j / 8.0), 30))) << j;
+        EXPECT_EQ(kCumulative[j], std::llround(std::ldexp(1 - std::exp(j / -8.0), 30))) << j;
     }
 }
 

@@ -72,8 +72,7 @@ TEST(SplitTable, MakesRoomForRareBytes) {
 
 TEST(SplitTable, RejectsFrequenciesOutOfRange) {
     for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{4097}, ~std::uint64_t{0}}) {
-        EXPECT_NE(text_of(parse(table_bytes({bad, 4096}))).find("out of range"),
-                  std::string::npos);
+        EXPECT_NE(text_of(parse(table_bytes({bad, 4096}))).find("out of range"), std::string::npos);
     }
 }
 
@@ -87,8 +86,8 @@ TEST(SplitTable, RejectsAnotherSumThan4096) {
 TEST(SplitTable, RejectsToEndInside) {
     const Bytes bytes = table_bytes({1000, 3000, 96});
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-        EXPECT_EQ(outcome_of(parse(Bytes(bytes.begin(),
-                                         bytes.begin() + static_cast<std::ptrdiff_t>(size)))),
+        EXPECT_EQ(outcome_of(parse(
+                      Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)))),
                   "corrupt");
     }
 }

@@ -41,7 +41,8 @@ TEST(StepModel, ReadsBackExtremeMagnitudesOfEveryWidth) {
         std::vector<Written> steps;
         for (unsigned bit = 0; bit < width; ++bit) {
             const std::uint64_t power = std::uint64_t{1} << bit;
-            for (const std::uint64_t magnitude : {power, power | 1, power | power >> 1, power - 1}) {
+            for (const std::uint64_t magnitude :
+                 {power, power | 1, power | power >> 1, power - 1}) {
                 if (magnitude == 0) continue;
                 for (const bool negative : {false, true}) {
                     steps.push_back({bit % kMaxClasses, {magnitude, negative}});

@@ -18,9 +18,9 @@ BlockChanges changes_between(const Bytes& old_block, const Bytes& new_block,
     BlockChanges changes;
     changes.element_bytes = traits.element_bytes;
     changes.positions.resize(old_block.size() / traits.element_bytes);
-    changes.positions.resize(kReferenceKernels.scan(
-        old_block.data(), new_block.data(), changes.positions.size(), traits.element_bytes,
-        changes.positions.data(), {}));
+    changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(),
+                                                    changes.positions.size(), traits.element_bytes,
+                                                    changes.positions.data(), {}));
     gather_bits(old_block.data(), new_block.data(), changes);
     return changes;
 }
@@ -28,11 +28,13 @@ BlockChanges changes_between(const Bytes& old_block, const Bytes& new_block,
 Bytes encoded(const Bytes& old_block, const Bytes& new_block, const DtypeTraits& traits) {
     BlockEncoder encoder;
     Bytes coded;
-    encoder.encode(old_block, changes_between(old_block, new_block, traits), traits, {}, coded);
+    encoder.encode(old_block, changes_between(old_block, new_block, traits), traits, coded);
     return coded;
 }
 
-BlockKind kind_of(const Bytes& coded) { return static_cast<BlockKind>(coded.at(0)); }
+BlockKind kind_of(const Bytes& coded) {
+    return static_cast<BlockKind>(coded.at(0));
+}
 
 TEST(BlockKinds, FewChangesAreSparse) {
     Rng rng(1);
@@ -69,8 +71,8 @@ TEST(BlockKinds, TheEncoderAppends) {
         const BlockChanges changes = changes_between(old_block, new_block, kBf16);
         BlockEncoder encoder;
         Bytes twice;
-        encoder.encode(old_block, changes, kBf16, {}, twice);
-        encoder.encode(old_block, changes, kBf16, {}, twice);
+        encoder.encode(old_block, changes, kBf16, twice);
+        encoder.encode(old_block, changes, kBf16, twice);
         Bytes expected = encoded(old_block, new_block, kBf16);
         const std::size_t once = expected.size();
         expected.resize(2 * once);

@@ -10,6 +10,7 @@
 namespace wisp::testing {
 namespace {
 
+constexpr TensorSeed kSeed{1, 2};
 constexpr std::array kShares = {0.0, 1e-4, 0.005, 0.1, 0.5, 0.98, 1.0};
 
 class BlockRoundTrip : public ::testing::TestWithParam<Dtype> {
@@ -20,25 +21,36 @@ class BlockRoundTrip : public ::testing::TestWithParam<Dtype> {
         BlockRange range;
         range.element_bytes = traits().element_bytes;
         range.element_count = old_block.size() / traits().element_bytes;
-        const ExponentField field = exponent_field(traits());
         DetectedBlock found;
-        detector_.detect(old_block, new_block, range, TensorSeed{1, 2}, true, &field, found);
+        detector_.detect(old_block, new_block, range, kSeed, true, found);
         return found;
     }
 
     void expect_round_trip(const Bytes& old_block, const Bytes& new_block) {
         const DetectedBlock found = detect(old_block, new_block);
         Bytes coded;
-        encoder_.encode(old_block, found.changes, traits(), found.exponents, coded);
-        Bytes alone;
-        encoder_.encode(old_block, found.changes, traits(), {}, alone);
-        ASSERT_EQ(alone, coded) << "the exponents at hand only spare work";
+        encoder_.encode(old_block, found.changes, traits(), coded);
+        ASSERT_NO_FATAL_FAILURE(expect_decodes_to(coded, old_block, found.changes));
+
+        Bytes at_once;
+        StateDigest old_state;
+        const EncodedDifference difference = encoder_.encode_difference(
+            old_block, new_block, traits(), kSeed, {&kSeed, 0, &old_state}, 0, at_once);
+        ASSERT_NO_FATAL_FAILURE(expect_decodes_to(at_once, old_block, found.changes));
+        ASSERT_EQ(difference.changed_elements, found.changes.count());
+        ASSERT_EQ(difference.touched.before, found.touched.before);
+        ASSERT_EQ(difference.touched.after, found.touched.after);
+        ASSERT_EQ(old_state, found.old_state);
+    }
+
+    void expect_decodes_to(const Bytes& coded, const Bytes& old_block,
+                           const BlockChanges& changes) {
         BlockChanges decoded;
         const auto result = decoder_.decode(coded, old_block, traits(), decoded);
         ASSERT_TRUE(result.has_value()) << text_of(result);
-        ASSERT_TRUE(decoded == found.changes);
+        ASSERT_TRUE(decoded == changes);
         ASSERT_LE(coded.size(), old_block.size() + 64) << "never much larger than the block";
-        ASSERT_EQ(coded.empty(), found.changes.empty());
+        ASSERT_EQ(coded.empty(), changes.empty());
     }
 
     Detector detector_;
@@ -102,7 +114,7 @@ TEST_P(BlockRoundTrip, DetectsTheDigestsOnTheWay) {
     const Bytes new_block = changed_copy(old_block, traits(), 0.01, Change::kUlp, rng);
     const DetectedBlock found = detect(old_block, new_block);
     const auto digest = [](const Bytes& block) {
-        return kReferenceKernels.mix_bytes(block.data(), block.size(), TensorSeed{1, 2}, 0);
+        return kReferenceKernels.mix_bytes(block.data(), block.size(), kSeed, 0);
     };
     EXPECT_EQ(found.old_state, digest(old_block));
     EXPECT_EQ(found.old_state - found.touched.before + found.touched.after, digest(new_block));
@@ -124,10 +136,10 @@ TEST(Detector, ForgetsTheBlockBefore) {
     const Bytes other = changed_copy(large, wide, 1, Change::kRandomBits, rng);
     Detector detector;
     DetectedBlock found;
-    detector.detect(large, other, {0, 0, 5000, 8}, {}, true, nullptr, found);
+    detector.detect(large, other, {0, 0, 5000, 8}, {}, true, found);
     EXPECT_EQ(found.changes.count(), 5000U);
     const Bytes small = {std::byte{1}, std::byte{2}, std::byte{3}};
-    detector.detect(small, small, {0, 0, 3, 1}, {}, false, nullptr, found);
+    detector.detect(small, small, {0, 0, 3, 1}, {}, false, found);
     EXPECT_TRUE(found.changes.empty());
     EXPECT_EQ(found.changes.element_bytes, 1U);
     EXPECT_EQ(found.old_state, StateDigest{});

@@ -25,11 +25,11 @@ Sample make_sample(Dtype dtype, std::size_t count, double share, Change change, 
     BlockChanges changes;
     changes.element_bytes = sample.traits->element_bytes;
     changes.positions.resize(count);
-    changes.positions.resize(kReferenceKernels.scan(
-        sample.old_block.data(), new_block.data(), count, sample.traits->element_bytes,
-        changes.positions.data(), {}));
+    changes.positions.resize(kReferenceKernels.scan(sample.old_block.data(), new_block.data(),
+                                                    count, sample.traits->element_bytes,
+                                                    changes.positions.data(), {}));
     gather_bits(sample.old_block.data(), new_block.data(), changes);
-    BlockEncoder().encode(sample.old_block, changes, *sample.traits, {}, sample.coded);
+    BlockEncoder().encode(sample.old_block, changes, *sample.traits, sample.coded);
     return sample;
 }
 
@@ -53,8 +53,8 @@ Bytes damaged(const Bytes& coded, Rng& rng) {
     }
     // Half of the damage near the front, where the parameters are.
     for (std::uint64_t i = 1 + rng() % 3; i > 0 && !bytes.empty(); --i) {
-        const std::size_t reach = rng() % 2 == 0 ? bytes.size() : std::min<std::size_t>(
-                                                                      bytes.size(), 24);
+        const std::size_t reach =
+            rng() % 2 == 0 ? bytes.size() : std::min<std::size_t>(bytes.size(), 24);
         bytes[rng() % reach] = static_cast<std::byte>(rng());
     }
     return bytes;
@@ -121,8 +121,8 @@ TEST(CorruptBlock, DecodesToNonsenseAtWorstOnAnotherBase) {
         BlockChanges changes;
         for (int i = 0; i < 50; ++i) {
             Sample other = sample;
-            other.old_block = random_block(*sample.traits, kAllContents[rng() % kAllContents.size()],
-                                           rng() % 6000, rng);
+            other.old_block = random_block(
+                *sample.traits, kAllContents[rng() % kAllContents.size()], rng() % 6000, rng);
             if (decoder.decode(sample.coded, other.old_block, *sample.traits, changes)) {
                 ASSERT_NO_FATAL_FAILURE(expect_sound(changes, other));
             }

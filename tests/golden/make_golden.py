@@ -242,7 +242,7 @@ def both(names):
 
 
 def states():
-    """name -> (old, new, arguments of wisp diff)"""
+    """name -> (old, new, arguments of wisp diff); new ones go last, so that those before keep their random numbers"""
     rng = np.random.default_rng(20260701)
     out = {"example": (*example_states(), ["--step", "7"])}
 
@@ -471,7 +471,7 @@ def bad_metadata(good):
     keys, tensors = split_file(good)
     blocks, directory = tensors["wisp.blocks"], tensors["wisp.directory"]
     seal = "MUST be the first key, so that the file's bytes from 8 on are"
-    check = "A reader MUST check it before it uses anything else."
+    check = "A reader MUST check it before it uses anything but `format`, `version` and `codec`."
     before = "Before it writes: the base's schema digest and state digest are those named"
     two = "There are exactly two tensors, both U8"
     unpack = "MUST unpack to exactly `wisp_directory_bytes` bytes"
@@ -500,7 +500,7 @@ def bad_metadata(good):
         "seal_header_changed": (CORRUPT, check, good.replace(b'"step":"7"', b'"step":"8"')),
         "seal_padding_changed": (CORRUPT, check, (lambda n: good[:7 + n] + b"\n" + good[8 + n:])(struct.unpack_from("<Q", good)[0])),
         "seal_of_63_digits": (CORRUPT, "64 hexadecimal digits, see below", save(tensors, first_only | {"wisp_seal": "0" * 63})),
-        "seal_broken_in_newer_version": (CORRUPT, check, save(tensors, first_only | {"version": "2"})),
+        "seal_broken_in_newer_version": (UNSUPPORTED, check, save(tensors, first_only | {"version": "2"})),
         "version_2": (UNSUPPORTED, "`1`; anything else MUST be refused as unsupported", with_keys(version="2")),
         "version_01": (UNSUPPORTED, "`1`; anything else MUST be refused as unsupported", with_keys(version="01")),
         "codec_other": (UNSUPPORTED, "`compact`; anything else MUST be refused as unsupported", with_keys(codec="compact2")),
@@ -779,6 +779,9 @@ def bad_trl(good_plain):
         "values_of_bytes": (INVALID, values, save({"w.indices": good["w.indices"], "w.values": ("U8", [2], VALUES[:2])}, TRL)),
         "seal_does_not_fit": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", bytes(flipped)),
         "seal_not_first_key": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", seal_anywhere(save(tensors, keys | {"wisp_seal": "0" * 64}))),
+        "seal_lost": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", save(tensors, keys)),
+        "digest_missing": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.",
+                           sealed(tensors, {key: value for key, value in keys.items() if key != "wisp_touched_digest"})),
         "digest_of_result_other": (CORRUPT, "After: the state digest is the result's.", sealed(tensors, keys | {"wisp_result_digest": "0" * 32})),
         "digest_of_base_other": (WRONG_BASE, "Before it writes: the base's schema digest and state digest are those named", sealed(tensors, keys | {"wisp_base_digest": "0" * 32})),
     }
@@ -875,7 +878,12 @@ def main():
         store.write(HERE / "bad" / f"{name}.safetensors", data)
         base = base_for("example", EXAMPLE_OLD) if base == "example" else f"good/{base}.base.safetensors"
         manifest["bad"][f"bad/{name}.safetensors"] = {"base": base, "error": kind, "quote": quote}
-    store.force = True                                      # the manifest follows the files
+    before = json.loads((HERE / "manifest.json").read_text()) if (HERE / "manifest.json").exists() else {}
+    for part, rows in before.items():
+        for name, row in rows.items():
+            if manifest[part].get(name) != row and not options.force:
+                sys.exit(f"the manifest has {name} otherwise: golden files stay; --force if you are sure")
+    store.force = True                                      # what is in the manifest stays, so it only grows
     store.write(HERE / "manifest.json", (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
     print(f"{len(manifest['good'])} good, {len(manifest['bad'])} bad")
 

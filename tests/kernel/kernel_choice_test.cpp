@@ -35,7 +35,9 @@ TEST(KernelChoice, TheForcedKernelIsTheOneThatRuns) {
     }
 }
 
-TEST(KernelChoice, IgnoresTheCaseOfTheName) { EXPECT_EQ(ask_probe("Reference").text, "reference"); }
+TEST(KernelChoice, IgnoresTheCaseOfTheName) {
+    EXPECT_EQ(ask_probe("Reference").text, "reference");
+}
 
 TEST(KernelChoice, TakesTheBestWhenNothingIsAskedFor) {
     const auto list = all_kernels();
