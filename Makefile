@@ -7,9 +7,9 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 
-# $(call compile,preset): configure quietly and build.
+# $(call compile,preset[,options]): configure quietly and build.
 compile = cmake --preset $(1) --log-level=WARNING >/dev/null && \
-	cmake --build --preset $(1) -j $(JOBS)
+	cmake --build --preset $(1) -j $(JOBS) $(2)
 
 # ThreadSanitizer cannot map its shadow under a high-entropy address layout.
 fixed_layout = setarch "$$(uname -m)" -R
@@ -18,7 +18,7 @@ fixed_layout = setarch "$$(uname -m)" -R
 
 build:  ## build the command line tool: build/wisp
 	@tools/setup.sh build
-	@$(call compile,release)
+	@$(call compile,release,--target wisp wisp_make_pair)
 	@ln -sfn release/bin/wisp build/wisp
 
 test:  ## style, release and sanitizer builds, every test on both
@@ -36,11 +36,12 @@ check:  ## the quick round: style, release build, tests not labelled slow
 	@ln -sfn release/bin/wisp build/wisp
 	@tools/run_tests.sh release -j $(JOBS) -LE slow
 
-demo: build  ## a publisher and a follower at work
+demo: build  ## one RL step of a 0.6B model: diff, inspect, apply, verify
 	@tools/demo.sh
 
 bench: build  ## measure
 	@tools/setup.sh bench
+	@$(call compile,release,--target wisp_speed)
 	@bench/run.sh
 
 fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each

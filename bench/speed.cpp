@@ -88,8 +88,8 @@ void compare(Pair& pair, unsigned threads) {
     in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
         const std::uint64_t from = first * kBlock;
         const std::uint64_t to = std::min<std::uint64_t>(end * kBlock, pair.old_state.size());
-        volatile std::uint64_t found = count_differing(pair.old_state.data() + from,
-                                                       pair.new_state.data() + from, to - from);
+        volatile std::uint64_t found =
+            count_differing(pair.old_state.data() + from, pair.new_state.data() + from, to - from);
         (void)found;
     });
 }

@@ -37,7 +37,9 @@ std::vector<VerbWords> collect_verbs(const CLI::App& app) {
 }
 
 void print_bash(const std::vector<VerbWords>& verbs) {
-    fmt::print("_wisp() {{\n  local cur=${{COMP_WORDS[COMP_CWORD]}} words\n  case ${{COMP_WORDS[1]}} in\n");
+    fmt::print(
+        "_wisp() {{\n  local cur=${{COMP_WORDS[COMP_CWORD]}} words\n  case ${{COMP_WORDS[1]}} "
+        "in\n");
     std::string names;
     for (const VerbWords& verb : verbs) {
         fmt::print("    {}) words='{}' ;;\n", verb.name, fmt::join(verb.options, " "));
@@ -45,7 +47,9 @@ void print_bash(const std::vector<VerbWords>& verbs) {
     }
     fmt::print("  esac\n  if [ \"$COMP_CWORD\" -eq 1 ]; then words='{} --help --version'; fi\n",
                names.substr(1));
-    fmt::print("  if [ \"${{COMP_WORDS[COMP_CWORD-1]}}\" = --codec ]; then words='compact plain gap'; fi\n");
+    fmt::print(
+        "  if [ \"${{COMP_WORDS[COMP_CWORD-1]}}\" = --codec ]; then words='compact plain gap'; "
+        "fi\n");
     fmt::print("  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}}\n");
     fmt::print("complete -o default -o bashdefault -F _wisp wisp\n");
 }

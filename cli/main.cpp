@@ -55,7 +55,7 @@ int run(int argc, char** argv) {
         fmt::print(stderr, "wisp: {}; please report this as a bug\n", error.what());
         return 1;
     }
-    if (wisp::stop_requested()) return 128 + signal_met;
+    if (outcome.exit_code != 0 && wisp::stop_requested()) return 128 + signal_met;
     return outcome.exit_code;
 }
 

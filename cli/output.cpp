@@ -93,7 +93,8 @@ std::string human_count(std::uint64_t count) {
 }
 
 std::string human_seconds(double seconds) {
-    return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1000) : fmt::format("{:.2f} s", seconds);
+    return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1000)
+                       : fmt::format("{:.2f} s", seconds);
 }
 
 std::string bar(double share, unsigned width) {

@@ -110,7 +110,8 @@ void add_apply(CLI::App& app, Outcome& outcome) {
   wisp apply base.safetensors delta.safetensors -o new.safetensors
   wisp apply model/ d1.safetensors d2.safetensors d3.safetensors --in-place
 
-The base is proven before anything is written, the result after. An interrupted --in-place is
+Nothing is overwritten, and no output gets its name, until base and result are proven. The header
+of the output, its metadata included, is the base's. An interrupted --in-place is
 finished or undone by the next one. Deltas the base already contains are skipped.)");
     verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
 }

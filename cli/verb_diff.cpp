@@ -79,8 +79,7 @@ void print_diff_report(const Common& common, const std::string& verb, const std:
     fmt::print("{} of {} elements changed ({:.3f} %) in {} tensors\n",
                human_count(report.changed_elements), human_count(report.total_elements),
                100 * share, report.changed_tensors);
-    fmt::print("{}: {}, {:.0f}x smaller than {}", printable(output),
-               human_bytes(report.file_bytes),
+    fmt::print("{}: {}, {:.0f}x smaller than {}", printable(output), human_bytes(report.file_bytes),
                ratio(report.checkpoint_bytes, report.file_bytes),
                human_bytes(report.checkpoint_bytes));
     if (report.changed_elements > 0) fmt::print(", {:.2f} bits per change", bits);

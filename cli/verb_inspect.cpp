@@ -34,7 +34,8 @@ std::string layer_of(const std::string& tensor) {
         const auto begin = at + std::string(lead).size();
         const auto end = tensor.find('.', begin);
         const std::string number = tensor.substr(begin, end - begin);
-        if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
+        if (!number.empty() &&
+            std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
             return "layer " + number;
         }
     }
@@ -67,11 +68,12 @@ void print_layers(const FileReport& report) {
         largest = std::max(largest, row.changed);
         width = std::max(width, std::min<std::size_t>(row.name.size(), 44));
     }
-    fmt::print("\n{:{}}  {:>12}  {:>9}  {:>9}  bits/change\n", "where", width, "changed",
-               "share", "bytes");
+    fmt::print("\n{:{}}  {:>12}  {:>9}  {:>9}  bits/change\n", "where", width, "changed", "share",
+               "bytes");
     for (const LayerRow& row : rows) {
         const std::string share =
-            row.elements == 0 ? "?" : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
+            row.elements == 0 ? "?"
+                              : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
         fmt::print("{:{}}  {:>12}  {:>9}  {:>9}  {:>5.2f}  {}\n", printable(row.name), width,
                    human_count(row.changed), share, human_bytes(row.bytes),
                    8 * ratio(row.bytes, row.changed), bar(ratio(row.changed, largest), 24));
@@ -81,14 +83,17 @@ void print_layers(const FileReport& report) {
 void print_tensors(const FileReport& report) {
     fmt::print("\n");
     for (const TensorReport& tensor : report.tensors) {
-        fmt::print("{}  {} {}", printable(tensor.tensor.name), traits_of(tensor.tensor.dtype).name,
-                   tensor.tensor.shape.empty() && report.foreign ? "" : shape_text(tensor.tensor.shape));
+        fmt::print(
+            "{}  {} {}", printable(tensor.tensor.name), traits_of(tensor.tensor.dtype).name,
+            tensor.tensor.shape.empty() && report.foreign ? "" : shape_text(tensor.tensor.shape));
         if (report.kind == "delta") {
             fmt::print("  {} changed", human_count(tensor.changed_elements));
             if (tensor.element_count > 0) {
-                fmt::print(" ({:.3f} %)", 100 * ratio(tensor.changed_elements, tensor.element_count));
+                fmt::print(" ({:.3f} %)",
+                           100 * ratio(tensor.changed_elements, tensor.element_count));
             }
-            fmt::print(", {:.2f} bits/change", 8 * ratio(tensor.stored_bytes, tensor.changed_elements));
+            fmt::print(", {:.2f} bits/change",
+                       8 * ratio(tensor.stored_bytes, tensor.changed_elements));
             for (const auto& [kind, count] : tensor.block_kinds) fmt::print(", {} {}", count, kind);
         }
         fmt::print("  {}\n", human_bytes(tensor.stored_bytes));

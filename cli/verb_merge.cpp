@@ -21,8 +21,8 @@ int run(const MergeArguments& arguments) {
     options.codec = *parse_codec(arguments.codec);
     options.threads = arguments.common.threads;
     options.progress = progress_bar(arguments.common);
-    const auto report = merge(*base, {arguments.deltas.begin(), arguments.deltas.end()},
-                              arguments.output, options);
+    const auto report =
+        merge(*base, {arguments.deltas.begin(), arguments.deltas.end()}, arguments.output, options);
     if (!report) return report_error(arguments.common, "merge", report.error());
     print_diff_report(arguments.common, "merge", arguments.output, arguments.codec, *report,
                       watch.seconds());

@@ -44,15 +44,16 @@ int run(const VerifyArguments& arguments) {
         }
         clear_progress(arguments.common);
         if (arguments.common.json) {
-            nlohmann::ordered_json line = {{"verb", "verify"},
-                                           {"ok", true},
-                                           {"file", file},
-                                           {"kind", report->file.kind},
-                                           {"sealed", report->file.kind == "delta" && !report->file.foreign},
-                                           {"decoded", report->decoded},
-                                           {"base_matches", report->base_matches},
-                                           {"result_matches", report->result_matches},
-                                           {"seconds", watch.seconds()}};
+            nlohmann::ordered_json line = {
+                {"verb", "verify"},
+                {"ok", true},
+                {"file", file},
+                {"kind", report->file.kind},
+                {"sealed", report->file.kind == "delta" && !report->file.foreign},
+                {"decoded", report->decoded},
+                {"base_matches", report->base_matches},
+                {"result_matches", report->result_matches},
+                {"seconds", watch.seconds()}};
             if (report->file.kind == "delta") line["codec"] = report->file.codec;
             if (report->state) line["state"] = to_text(*report->state);
             print_json(line);

@@ -171,13 +171,13 @@ def read_delta(path, base):
     metadata = (file := File(path)).metadata
     compact = metadata.get("format") == "wisp_delta"
     sealed = compact or any(key.startswith("wisp_") for key in metadata)
-    if sealed:                                                                  # before anything else is used
-        need(file.header.startswith(SEAL_LEAD), "the seal is not the first key")
-        need(metadata["wisp_seal"] == seal_of(file.raw), "the seal does not fit")
     if compact:
         for key, value in (("version", "1"), ("codec", "compact")):
             need(metadata.get(key) == value, f"unknown {key}", Unsupported if key in metadata else Corrupt)
-        decimal(metadata, "step")
+    if sealed:                                                                  # before anything else is used
+        need(file.header.startswith(SEAL_LEAD), "the seal is not the first key")
+        need(metadata["wisp_seal"] == seal_of(file.raw), "the seal does not fit")
+        decimal(metadata, "step" if compact else "model_version")
     opened = open_compact(file) if compact else open_trl(file)
     if sealed:                                                                  # What a reader proves. Before it writes
         for key in DIGESTS:

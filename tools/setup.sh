@@ -14,7 +14,7 @@ case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
                      libgtest-dev libgmock-dev) ;;
-    bench) packages=("${build[@]}" "${python[@]}" libbenchmark-dev) ;;
+    bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
     *)     echo "usage: tools/setup.sh [build|test|bench|fuzz]" >&2; exit 2 ;;
 esac
@@ -55,20 +55,23 @@ install_packages() {
 }
 
 # Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
+# A second file lists packages whose own dependencies are not wanted.
 make_venv() {
-    local venv=$1 requirements=$2 interpreter=/usr/bin/python3 stamp
+    local venv=$1 requirements=$2 lone=${3:-} interpreter=/usr/bin/python3 stamp
     [[ -f $requirements ]] || return 0
     [[ -x $interpreter ]] || interpreter=python3
-    stamp="$("$interpreter" --version) $(sha256sum <"$requirements")"
+    stamp="$("$interpreter" --version) $(cat "$requirements" ${lone:+"$lone"} | sha256sum)"
     [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]] && return 0
     say "creating $venv"
     env -u PYTHONHOME -u PYTHONPATH "$interpreter" -m venv --clear "$venv"
     retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    [[ -z $lone ]] ||
+        retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$lone"
     echo "$stamp" >"$venv/stamp"
 }
 
 install_packages
 case $group in
     test)  make_venv build/venv tests/requirements.txt ;;
-    bench) make_venv build/bench-venv bench/requirements.txt ;;
+    bench) make_venv build/bench-venv bench/requirements.txt bench/requirements-arc3.txt ;;
 esac

@@ -2,8 +2,8 @@
 // before and after.
 //
 // The one type that detection yields and decoding yields again. Absolute: applying it twice is the
-// same as applying it once, and the old bits lead back. A whole ChangeSet is never held at once: it flows block by block, so
-// that memory does not grow with the model.
+// same as applying it once, and the old bits lead back. A whole ChangeSet is never held at once: it
+// flows block by block, so that memory does not grow with the model.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,13 @@
-// The verbs on checkpoints: diff, apply, merge, inspect, verify.
+// The verbs that write: diff, apply, merge.
 //
-// A delta is one safetensors file that turns checkpoint A into checkpoint B, bit for bit. Output is
-// written under a temporary name and renamed after fsync; on failure nothing is left behind.
-// `threads` 0 means one per core. Failure kinds: kInvalid (inputs do not fit together), kCorrupt
-// (bytes are not what they say), kWrongBase, kUnsupported, kNoSpace, kNotFound, kDenied.
+// A delta is one safetensors file that turns checkpoint A into checkpoint B, bit for bit. Output
+// gets its name when it is complete and on disk; on failure nothing is left behind. `threads` 0
+// means one per core. Failure kinds: kInvalid (inputs do not fit together), kCorrupt (bytes are not
+// what they say), kWrongBase, kUnsupported, kNoSpace, kNotFound, kDenied.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +26,7 @@ std::optional<Codec> parse_codec(std::string_view name);
 struct DiffOptions {
     Codec codec = Codec::kCompact;
     unsigned threads = 0;
-    /// Written into the delta; defaults to one more than the old checkpoint's own step, else 0.
+    /// Written into the delta. 0 if absent; a merged delta takes that of its last.
     std::optional<std::uint64_t> step;
     Progress progress;
 };
@@ -68,7 +67,7 @@ struct ApplyReport {
     std::uint64_t deltas_applied = 0;
     std::uint64_t deltas_skipped = 0;  // the base was already past them
     std::uint64_t changed_elements = 0;
-    bool base_proven = false;    // false when a foreign delta names no base
+    bool base_proven = false;  // false when a foreign delta names no base
     bool result_proven = false;
     StateDigest result;
     Recovery recovery = Recovery::kNone;
@@ -87,46 +86,6 @@ Result<ApplyReport> apply_in_place(const std::filesystem::path& base,
 
 /// Finishes or undoes what an interrupted apply_in_place left behind, if anything.
 Result<Recovery> recover(const std::filesystem::path& base);
-
-struct TensorReport {
-    TensorInfo tensor;
-    std::uint64_t element_count = 0;    // of the tensor
-    std::uint64_t changed_elements = 0;
-    std::uint64_t stored_bytes = 0;     // 0 when the tensor is absent from a delta
-    std::map<std::string, std::uint64_t> block_kinds;  // "sparse": 3, "raw": 1, …
-};
-
-struct FileReport {
-    std::string kind;   // "delta" or "checkpoint"
-    std::string codec;  // of a delta
-    bool foreign = false;  // a delta without wisp's digests and seal
-    std::uint64_t file_bytes = 0;
-    std::uint64_t total_elements = 0;
-    std::uint64_t changed_elements = 0;
-    std::uint64_t payload_bytes = 0;
-    std::optional<std::uint64_t> step;
-    std::map<std::string, std::string> metadata;
-    std::vector<TensorReport> tensors;
-    std::optional<StateDigest> base;
-    std::optional<StateDigest> result;
-    std::string schema_digest;
-};
-
-/// Reads headers and directories; payload bytes are checked against the seal.
-Result<FileReport> inspect(const std::filesystem::path& file);
-
-struct VerifyReport {
-    FileReport file;
-    bool decoded = false;       // every block was decoded against the base
-    bool base_matches = false;
-    bool result_matches = false;
-    std::optional<StateDigest> state;  // of a checkpoint, or of base after the delta
-};
-
-/// Proves a delta or a checkpoint. With `base`, decodes every block against it without writing.
-Result<VerifyReport> verify(const std::filesystem::path& file,
-                            const std::optional<std::filesystem::path>& base,
-                            unsigned threads = 0, const Progress& progress = {});
 
 /// The vector kernel in use ("AVX3_ZEN4", "AVX2", …, or "reference"); WISP_KERNEL forces one.
 std::string kernel_name();

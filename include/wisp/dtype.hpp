@@ -40,12 +40,12 @@ enum class Dtype : std::uint8_t {
 inline constexpr int kDtypeCount = 22;
 
 struct DtypeTraits {
-    std::string_view name;       // as safetensors spells it
-    unsigned bits;               // of one logical element, packed types included
-    unsigned element_bytes;      // of one wisp element: 1, 2, 4 or 8
-    unsigned exponent_shift;     // position of the exponent field inside the element's bits
-    unsigned exponent_bits;      // 0: the type has no exponent, all elements are of one class
-    bool sign_magnitude;         // values are ordered as sign and magnitude, not as integers
+    std::string_view name;    // as safetensors spells it
+    unsigned bits;            // of one logical element, packed types included
+    unsigned element_bytes;   // of one wisp element: 1, 2, 4 or 8
+    unsigned exponent_shift;  // position of the exponent field inside the element's bits
+    unsigned exponent_bits;   // 0: the type has no exponent, all elements are of one class
+    bool sign_magnitude;      // values are ordered as sign and magnitude, not as integers
 };
 
 const DtypeTraits& traits_of(Dtype dtype);

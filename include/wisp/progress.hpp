@@ -7,7 +7,7 @@
 
 namespace wisp {
 
-using Progress =
-    std::function<void(std::string_view phase, std::uint64_t done_bytes, std::uint64_t total_bytes)>;
+using Progress = std::function<void(std::string_view phase, std::uint64_t done_bytes,
+                                    std::uint64_t total_bytes)>;
 
 }  // namespace wisp

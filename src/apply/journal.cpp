@@ -35,8 +35,8 @@ std::unexpected<Error> damaged(const fs::path& path, std::string_view what) {
 
 Result<JournalWriter> JournalWriter::create(const Checkpoint& checkpoint, bool prove) {
     // Named from the start, so that the next apply can tell that this one was interrupted.
-    WISP_ASSIGN(PendingFile file, PendingFile::create(journal_path(checkpoint.path()),
-                                                      PendingFile::Until::kVisible));
+    WISP_ASSIGN(PendingFile file,
+                PendingFile::create(journal_path(checkpoint.path()), PendingFile::Until::kVisible));
     JournalWriter writer(std::move(file));
     Bytes head;
     append_text(head, kMagic);

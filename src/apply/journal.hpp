@@ -1,7 +1,8 @@
 // The journal of an in-place apply: (position, old bits, new bits) of everything it will overwrite.
 //
 //   journal := "WISPJRN1", base digest (16), result digest (16), u8 prove,
-//              varint file count, file…, record…, u8 0, SHA-256 of all before
+//              varint file count, file…, record…, u8 0, SHA-256 of (u8 prove … u8 0) and the
+//              digests
 //   file    := varint name bytes, name (relative to the checkpoint), u64 size
 //   record  := u8 width, varint file, u64 byte offset of the block, u32 count,
 //              u32 position…, old bits…, new bits…

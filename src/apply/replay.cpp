@@ -45,8 +45,7 @@ Result<void> replay(const Journal& journal, const std::vector<CheckpointFile>& f
             return std::uint64_t{load_le<std::uint32_t>(record.positions.data() + i * 4)};
         };
         for (std::size_t first = 0, end = 1; first < count; first = end, ++end) {
-            while (end < count &&
-                   (position(end) - position(end - 1)) * record.width < kNearBytes) {
+            while (end < count && (position(end) - position(end - 1)) * record.width < kNearBytes) {
                 if (position(end) <= position(end - 1)) {
                     return fail(ErrorKind::kCorrupt, "journal: positions do not ascend");
                 }

@@ -43,8 +43,7 @@ Error file_error(const std::string& what, const fs::path& path, int error_number
             kind = ErrorKind::kInvalid;
             cure = "check the path";
             break;
-        default:
-            break;
+        default: break;
     }
     return Error{kind, fmt::format("cannot {} {}: {}; {}", what, shown(path.string()),
                                    std::strerror(error_number), cure)};

@@ -13,8 +13,12 @@ static_assert(std::atomic<bool>::is_always_lock_free, "request_stop runs in sign
 
 }  // namespace
 
-void request_stop() { stop_flag.store(true); }
-bool stop_requested() { return stop_flag.load(std::memory_order_relaxed); }
+void request_stop() {
+    stop_flag.store(true);
+}
+bool stop_requested() {
+    return stop_flag.load(std::memory_order_relaxed);
+}
 
 unsigned thread_count(unsigned asked) {
     const unsigned wanted = asked != 0 ? asked : std::thread::hardware_concurrency();

@@ -31,8 +31,8 @@ Result<PendingFile> PendingFile::create(const fs::path& final_path, Until until)
     PendingFile pending;
     pending.final_ = final_path;
     if (until == Until::kUnnamed) {
-        pending.handle_ = FileHandle(
-            ::open(folder_of(final_path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+        pending.handle_ =
+            FileHandle(::open(folder_of(final_path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
         if (pending.handle_.get() >= 0) return pending;
         if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) {
             return std::unexpected(file_error("create", final_path, errno));

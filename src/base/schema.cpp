@@ -90,13 +90,13 @@ Result<void> require_same_schema(const Schema& expected, std::string_view expect
         }
         const TensorInfo& other = actual.tensors()[*at];
         if (other == tensor) continue;
-        return fail(ErrorKind::kInvalid,
-                    fmt::format("tensor {} is {} {} in {} but {} {} in {}; a delta needs the same "
-                                "dtype and shape on both sides",
-                                shown(tensor.name), traits_of(tensor.dtype).name,
-                                shape_text(tensor.shape), expected_label,
-                                traits_of(other.dtype).name, shape_text(other.shape),
-                                actual_label));
+        return fail(
+            ErrorKind::kInvalid,
+            fmt::format("tensor {} is {} {} in {} but {} {} in {}; a delta needs the same "
+                        "dtype and shape on both sides",
+                        shown(tensor.name), traits_of(tensor.dtype).name, shape_text(tensor.shape),
+                        expected_label, traits_of(other.dtype).name, shape_text(other.shape),
+                        actual_label));
     }
     for (const TensorInfo& tensor : actual.tensors()) {
         if (expected.find(tensor.name)) continue;

@@ -11,7 +11,9 @@ constexpr std::size_t kBufferBytes = 1U << 20;
 
 }  // namespace
 
-Result<Spool> Spool::create(const std::filesystem::path& folder) { return Spool(folder); }
+Result<Spool> Spool::create(const std::filesystem::path& folder) {
+    return Spool(folder);
+}
 
 Result<void> Spool::append(std::span<const std::byte> bytes) {
     if (buffer_.size() + bytes.size() > kBufferBytes) WISP_TRY(flush());

@@ -1,6 +1,6 @@
 #include "base/text.hpp"
 
-#include "wisp/text.hpp"
+#include "wisp/printable.hpp"
 
 #include <cstddef>
 #include <cstdint>

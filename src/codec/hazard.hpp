@@ -85,8 +85,8 @@ inline std::uint64_t distance_at(std::uint32_t slot, unsigned shift) {
     // The largest `inside` with (inside * rise) >> segment_shift < risen.
     const std::uint64_t limit = (risen << segment_shift) - 1;
     __extension__ using Wide = unsigned __int128;
-    auto inside = static_cast<std::uint64_t>(
-        (Wide{limit} * hazard_tables::kInverseRise[segment]) >> 64);
+    auto inside =
+        static_cast<std::uint64_t>((Wide{limit} * hazard_tables::kInverseRise[segment]) >> 64);
     if (limit - inside * rise >= rise) ++inside;
     return (static_cast<std::uint64_t>(segment) << segment_shift) + inside;
 }

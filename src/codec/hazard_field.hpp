@@ -1,4 +1,5 @@
-// The hazard along a block: how much weight lies before an element, and which element holds a point.
+// The hazard along a block: how much weight lies before an element, and which element holds a
+// point.
 //
 // Sums are made chunk by chunk as the walk comes by, so that both the exponents and what is made of
 // them are in the nearest cache when they are looked at. Inside a chunk everything is found without
@@ -41,8 +42,7 @@ class HazardField {
         for (std::size_t i = 0; i < 8; ++i) start += sums[i] & eights[i];
         for (std::size_t i = 0; i < 8; ++i) start += weight_of_[exponents[i]] & ones[i];
         const std::uint8_t exponent = exponents[inside % 8];
-        return {position, chunk_start_ + start, weight_of_[exponent],
-                window_.class_of(exponent)};
+        return {position, chunk_start_ + start, weight_of_[exponent], window_.class_of(exponent)};
     }
 
     /// The element whose stretch holds `point`; false when the block ends before. Points ascend.
@@ -114,11 +114,11 @@ class HazardField {
     const WeightTable weights_;
     std::array<std::uint32_t, 256> weight_of_;  // by exponent
     std::size_t chunk_first_ = 0;
-    std::uint64_t chunk_start_ = 0;  // the weight of all elements before the chunk
-    std::size_t group_ = 0;          // of 64, inside the chunk
+    std::uint64_t chunk_start_ = 0;               // the weight of all elements before the chunk
+    std::size_t group_ = 0;                       // of 64, inside the chunk
     std::array<std::uint8_t, kChunk> exponents_;  // of the chunk
     std::array<std::int32_t, kGroups + 1 + kLook> group_starts_;  // inside the chunk, and a fence
-    std::array<std::uint32_t, kChunk / 8> sums_;           // of eight elements each
+    std::array<std::uint32_t, kChunk / 8> sums_;                  // of eight elements each
 };
 
 }  // namespace wisp

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -17,8 +16,6 @@ namespace wisp {
 
 inline constexpr unsigned kPositionBits = 30;
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
-
-enum class Lane : std::uint8_t { kPosition, kValue };
 
 struct RansSymbol {
     std::uint32_t start;
@@ -74,66 +71,5 @@ class RansWriter {
     std::vector<std::uint32_t> values_;
     std::vector<std::uint32_t> words_;
 };
-
-class RansReader {
-  public:
-    /// A stream shorter than its states is corrupt from the start.
-    explicit RansReader(std::span<const std::byte> stream);
-
-    template <Lane kLane>
-    std::uint32_t peek(unsigned bits) const {
-        return static_cast<std::uint32_t>(state<kLane>() & ((std::uint64_t{1} << bits) - 1));
-    }
-    template <Lane kLane>
-    void advance(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
-        std::uint64_t& state = this->state<kLane>();
-        state = frequency * (state >> bits) + peek<kLane>(bits) - start;
-        if (state < kRansLow) refill(state);
-    }
-    /// Plain bits, of the values.
-    std::uint64_t take_bits(unsigned bits);
-
-    bool ok() const { return ok_; }
-    /// True when the stream ended exactly here, as its writer left it.
-    bool finished() const {
-        return ok_ && position_ == kRansLow && value_ == kRansLow && next_ == end_;
-    }
-
-  private:
-    template <Lane kLane>
-    std::uint64_t& state() {
-        return kLane == Lane::kPosition ? position_ : value_;
-    }
-    template <Lane kLane>
-    const std::uint64_t& state() const {
-        return kLane == Lane::kPosition ? position_ : value_;
-    }
-    void refill(std::uint64_t& state) {
-        if (next_ == end_) {
-            ok_ = false;
-            state = kRansLow;  // stays in range; the caller learns from ok()
-            return;
-        }
-        state = (state << 32) | load_le<std::uint32_t>(next_);
-        next_ += 4;
-    }
-    std::uint64_t position_ = kRansLow;
-    std::uint64_t value_ = kRansLow;
-    const std::byte* next_ = nullptr;
-    const std::byte* end_ = nullptr;
-    bool ok_ = true;
-};
-
-inline std::uint64_t RansReader::take_bits(unsigned bits) {
-    constexpr unsigned kChunkBits = 16;
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < bits; shift += kChunkBits) {
-        const unsigned chunk = bits - shift < kChunkBits ? bits - shift : kChunkBits;
-        const std::uint32_t part = peek<Lane::kValue>(chunk);
-        advance<Lane::kValue>(part, 1, chunk);
-        value |= std::uint64_t{part} << shift;
-    }
-    return value;
-}
 
 }  // namespace wisp

@@ -9,7 +9,9 @@ constexpr int kOctave = 8;        // codes per factor of two
 constexpr int kMiddle = 7;        // the nibble of "as predicted"
 constexpr unsigned kEscape = 15;  // the code follows in two nibbles, high first
 
-int predicted(int previous) { return std::max(previous - kOctave, 0); }
+int predicted(int previous) {
+    return std::max(previous - kOctave, 0);
+}
 
 class NibbleWriter {
   public:

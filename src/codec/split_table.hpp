@@ -13,7 +13,7 @@
 
 namespace wisp {
 
-inline constexpr unsigned kSplitBits = 12;  // frequencies sum to 2^12
+inline constexpr unsigned kSplitBits = 12;   // frequencies sum to 2^12
 inline constexpr unsigned kSplitStates = 4;  // element i is coded by state i mod 4
 
 template <class T>

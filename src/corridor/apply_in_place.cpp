@@ -1,5 +1,5 @@
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 
 #include <cerrno>
@@ -55,8 +55,11 @@ Result<Recovery> finish_or_undo(const fs::path& path, unsigned threads, const Pr
         }
     }
     WISP_TRY(replay(journal, checkpoint.files(), JournalSide::kOld));
-    WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, threads, progress));
-    if (journal.prove() && state != journal.base()) {
+    std::optional<StateDigest> state;
+    if (journal.prove()) {
+        WISP_ASSIGN(state, digest_of(checkpoint, threads, progress));
+    }
+    if (state && *state != journal.base()) {
         return fail(ErrorKind::kCorrupt,
                     fmt::format("{} is neither at the state before nor after its interrupted "
                                 "apply: it was changed since, or its disk is failing; restore it "
@@ -118,8 +121,7 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
             const TensorPlace& place = base.place(range.tensor);
             done += range.element_count * range.element_bytes;
             if (options.progress) options.progress("journal", done, schema.total_bytes());
-            return journal.add(place.file,
-                               place.offset + range.first_element * range.element_bytes,
+            return journal.add(place.file, place.offset + range.first_element * range.element_bytes,
                                piece.changes);
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
@@ -133,8 +135,7 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
     if (settled.result) report.result = *settled.result;
     if (sums.changed_elements == 0) return report;
     WISP_TRY(journal.finish(state.value_or(StateDigest{}), report.result));
-    WISP_ASSIGN(const Recovery outcome,
-                finish_or_undo(base_path, threads, options.progress));
+    WISP_ASSIGN(const Recovery outcome, finish_or_undo(base_path, threads, options.progress));
     if (outcome == Recovery::kUndone) {
         return fail(ErrorKind::kUnavailable,
                     fmt::format("{} did not hold what was written to it; its old state was put "

@@ -32,8 +32,9 @@ class PendingFolder {
         if (::mkdtemp(name.data()) == nullptr) {
             return std::unexpected(file_error("create", final_path, errno));
         }
-        fs::permissions(name, fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
-                                  fs::perms::others_read | fs::perms::others_exec,
+        fs::permissions(name,
+                        fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
+                            fs::perms::others_read | fs::perms::others_exec,
                         error);
         return PendingFolder(name, trimmed);
     }
@@ -80,8 +81,7 @@ struct OutputFiles {
         OutputFiles outputs;
         for (std::size_t i = 0; i < base.files().size(); ++i) {
             const CheckpointFile& file = base.files()[i];
-            const fs::path path =
-                base.is_folder() ? output / file.path.filename() : output;
+            const fs::path path = base.is_folder() ? output / file.path.filename() : output;
             WISP_ASSIGN(PendingFile pending, PendingFile::create(path));
             WISP_TRY(pending.reserve(file.size_bytes));
             WISP_TRY(pending.append(base.header_bytes(i)));

@@ -90,11 +90,11 @@ Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte>
 }
 
 Error DeltaChain::wrong_base(const VerifiedDelta& delta, const std::string& found) const {
-    return Error{ErrorKind::kWrongBase,
-                 fmt::format("delta {} (step {}) was made from state {}, but {}; use the checkpoint "
-                             "it was made from, or the deltas that lead up to it",
-                             shown(delta.label()), delta.facts().step,
-                             to_text(delta.facts().base), found)};
+    return Error{
+        ErrorKind::kWrongBase,
+        fmt::format("delta {} (step {}) was made from state {}, but {}; use the checkpoint "
+                    "it was made from, or the deltas that lead up to it",
+                    shown(delta.label()), delta.facts().step, to_text(delta.facts().base), found)};
 }
 
 Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>& base,
@@ -124,14 +124,13 @@ Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>&
             return fail(ErrorKind::kCorrupt,
                         fmt::format("delta {} says that {} elements changed but holds {}; fetch it "
                                     "again",
-                                    shown(delta.label()), delta.facts().changed_elements,
-                                    decoded));
+                                    shown(delta.label()), delta.facts().changed_elements, decoded));
         }
         if (*state != delta.facts().result) {
-            return fail(ErrorKind::kCorrupt,
-                        fmt::format("delta {} leads to state {} instead of {}; fetch it again",
-                                    shown(delta.label()), to_text(*state),
-                                    to_text(delta.facts().result)));
+            return fail(
+                ErrorKind::kCorrupt,
+                fmt::format("delta {} leads to state {} instead of {}; fetch it again",
+                            shown(delta.label()), to_text(*state), to_text(delta.facts().result)));
         }
     }
     settled.result_proven = !deltas_.empty() && deltas_.back()->sealed();

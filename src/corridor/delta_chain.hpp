@@ -27,7 +27,7 @@ struct ChainWorker {
 
 /// What running the deltas over a block did to the digests; sums of these are settled at the end.
 struct ChainSums {
-    StateDigest base;                  // of the old blocks, where it was asked for
+    StateDigest base;                    // of the old blocks, where it was asked for
     std::vector<TouchedSums> touched;    // one per delta
     std::vector<std::uint64_t> decoded;  // changes of each delta
     std::uint64_t changed_elements = 0;

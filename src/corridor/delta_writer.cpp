@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "seal/trl_sealer.hpp"
@@ -23,10 +21,10 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
     written.encoded.tensor = range.tensor;
     if (codec_ == Codec::kCompact) {
         const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        const EncodedDifference difference = worker.encoder.encode_difference(
-            old_block, new_block, traits_of(dtype), seed,
-            {&seed, range.first_word(), &written.old_state}, range.first_word(),
-            written.encoded.coded);
+        const EncodedDifference difference =
+            worker.encoder.encode_difference(old_block, new_block, traits_of(dtype), seed,
+                                             {&seed, range.first_word(), &written.old_state},
+                                             range.first_word(), written.encoded.coded);
         written.encoded.changed_elements = difference.changed_elements;
         written.touched = difference.touched;
         return written;
@@ -84,20 +82,6 @@ Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t st
     report.base = facts.base;
     report.result = facts.result;
     return report;
-}
-
-std::uint64_t step_after(const std::map<std::string, std::string>& metadata,
-                         std::optional<std::uint64_t> asked) {
-    if (asked) return *asked;
-    for (const char* key : {"step", "model_version"}) {
-        const auto at = metadata.find(key);
-        if (at == metadata.end()) continue;
-        const std::string& text = at->second;
-        std::uint64_t step = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-        if (error == std::errc() && end == text.data() + text.size()) return step + 1;
-    }
-    return 0;
 }
 
 }  // namespace wisp

@@ -56,8 +56,4 @@ class DeltaWriter {
     StateDigest old_state_;
 };
 
-/// The step a delta gets: what was asked for, else one more than the old state's own, else 0.
-std::uint64_t step_after(const std::map<std::string, std::string>& metadata,
-                         std::optional<std::uint64_t> asked);
-
 }  // namespace wisp

@@ -42,8 +42,7 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
             const BlockRange range = grid[index];
             const auto old_block = range.of(old_state.bytes(range.tensor));
             const auto new_block = range.of(new_state.bytes(range.tensor));
-            return writer.encode(range, old_block, new_block, seeds[range.tensor],
-                                 workers[thread]);
+            return writer.encode(range, old_block, new_block, seeds[range.tensor], workers[thread]);
         },
         [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
             const BlockRange range = grid[index];
@@ -52,7 +51,7 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
             if (options.progress) options.progress("diff", done, schema.total_bytes());
             return {};
         }));
-    return writer.finish(writer.old_state(), step_after(old_state.metadata(), options.step));
+    return writer.finish(writer.old_state(), options.step.value_or(0));
 }
 
 Result<StateDigest> digest_of(const Checkpoint& checkpoint, unsigned threads,
@@ -81,7 +80,11 @@ Result<StateDigest> digest_of(const Checkpoint& checkpoint, unsigned threads,
     return digest;
 }
 
-std::string kernel_name() { return std::string(active_kernels().name); }
-Result<void> check_kernel() { return check_kernel_choice(); }
+std::string kernel_name() {
+    return std::string(active_kernels().name);
+}
+Result<void> check_kernel() {
+    return check_kernel_choice();
+}
 
 }  // namespace wisp

@@ -9,6 +9,7 @@
 #include "corridor/delta_chain.hpp"
 #include "corridor/delta_writer.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/inspect.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -43,8 +43,7 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
             WISP_ASSIGN(const bool touched, chain.run(range, old_block, worker, block.sums));
             const std::span<const std::byte> new_block =
                 touched ? std::span<const std::byte>(worker.block) : old_block;
-            block.written =
-                writer.encode(range, old_block, new_block, seed, write_workers[thread]);
+            block.written = writer.encode(range, old_block, new_block, seed, write_workers[thread]);
             block.sums.base = block.written.old_state;
             return block;
         },
@@ -57,8 +56,7 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
     WISP_TRY(chain.settle(sums.base, sums));
-    const std::uint64_t step =
-        options.step.value_or(chain.delta(chain.size() - 1).facts().step);
+    const std::uint64_t step = options.step.value_or(chain.delta(chain.size() - 1).facts().step);
     return writer.finish(sums.base, step);
 }
 

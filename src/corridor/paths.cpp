@@ -17,9 +17,9 @@ Result<void> refuse_overwriting(const fs::path& output, const std::vector<fs::pa
     for (const fs::path& input : inputs) {
         std::error_code error;
         if (!fs::equivalent(output, input, error)) continue;
-        return fail(ErrorKind::kInvalid,
-                    fmt::format("{} is one of the inputs; choose another output",
-                                shown(output.string())));
+        return fail(
+            ErrorKind::kInvalid,
+            fmt::format("{} is one of the inputs; choose another output", shown(output.string())));
     }
     return {};
 }

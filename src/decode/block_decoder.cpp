@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <string>
 
+#include "base/try.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/hazard.hpp"
 #include "codec/hazard_field.hpp"
-#include "codec/rans.hpp"
+#include "codec/rans_reader.hpp"
 #include "codec/sparse_header.hpp"
 #include "codec/step_model.hpp"
-#include "base/try.hpp"
+#include "codec/value_order.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/scatter.hpp"
 
@@ -93,17 +94,16 @@ void BlockDecoder::compare(std::span<const std::byte> old_block,
                            std::span<const std::byte> new_block, BlockChanges& changes) {
     const std::size_t count = old_block.size() / changes.element_bytes;
     changes.positions.resize(count);
-    changes.positions.resize(active_kernels().scan(
-        old_block.data(), new_block.data(), count, changes.element_bytes,
-        changes.positions.data(), {}));
+    changes.positions.resize(active_kernels().scan(old_block.data(), new_block.data(), count,
+                                                   changes.element_bytes, changes.positions.data(),
+                                                   {}));
     gather_bits(old_block.data(), new_block.data(), changes);
 }
 
 Result<void> BlockDecoder::decode_sparse(ByteReader& in, std::span<const std::byte> old_block,
                                          const DtypeTraits& traits, BlockChanges& changes) {
     const std::size_t count = old_block.size() / traits.element_bytes;
-    WISP_ASSIGN(const SparseHeader header,
-                parse_sparse_header(in, exponent_field(traits), count));
+    WISP_ASSIGN(const SparseHeader header, parse_sparse_header(in, exponent_field(traits), count));
     RansReader rans(in.take(in.remaining()));
     if (!rans.ok()) return corrupt("its stream is too short");
     return with_element_type(traits.element_bytes, [&]<class T>(T) {

@@ -12,25 +12,23 @@ Result<void> check_fit(const DeltaTensor& tensor, const TensorInfo& target,
                        const std::string& label) {
     const std::uint64_t elements = element_count_of(target);
     const unsigned width = traits_of(target.dtype).element_bytes;
-    const bool packed_as_bytes = !tensor.shape_known && tensor.info.dtype == Dtype::kU8 &&
-                                 traits_of(target.dtype).bits < 8;
-    const bool same = tensor.shape_known
-                          ? tensor.info == target
-                          : tensor.info.dtype == target.dtype || packed_as_bytes;
+    const bool packed_as_bytes =
+        !tensor.shape_known && tensor.info.dtype == Dtype::kU8 && traits_of(target.dtype).bits < 8;
+    const bool same = tensor.shape_known ? tensor.info == target
+                                         : tensor.info.dtype == target.dtype || packed_as_bytes;
     if (!same || traits_of(tensor.info.dtype).element_bytes != width) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("delta {}: tensor {} is {} {} there but {} {} in the base; use the "
                                 "checkpoint the delta was made from",
-                                shown(label), shown(target.name),
-                                traits_of(tensor.info.dtype).name, shape_text(tensor.info.shape),
-                                traits_of(target.dtype).name, shape_text(target.shape)));
+                                shown(label), shown(target.name), traits_of(tensor.info.dtype).name,
+                                shape_text(tensor.info.shape), traits_of(target.dtype).name,
+                                shape_text(target.shape)));
     }
     if (!tensor.shape_known && tensor.last_position >= elements) {
         return fail(ErrorKind::kCorrupt,
                     fmt::format("delta {}: tensor {} has position {} but only {} elements; fetch "
                                 "the delta again, or use the checkpoint it was made from",
-                                shown(label), shown(target.name), tensor.last_position,
-                                elements));
+                                shown(label), shown(target.name), tensor.last_position, elements));
     }
     return {};
 }
@@ -56,12 +54,12 @@ Result<BoundDelta> BoundDelta::bind(const VerifiedDelta& delta, const Schema& sc
         bound.tensor_of_[*at] = i;
     }
     if (delta.sealed() && delta.facts().schema_digest != schema.digest()) {
-        return fail(ErrorKind::kInvalid,
-                    fmt::format("delta {} was made for other tensors (schema {} there, {} in the "
-                                "base): some tensor is missing, extra, or of another dtype or "
-                                "shape; use the checkpoint the delta was made from",
-                                shown(delta.label()), shown(delta.facts().schema_digest),
-                                schema.digest()));
+        return fail(
+            ErrorKind::kInvalid,
+            fmt::format("delta {} was made for other tensors (schema {} there, {} in the "
+                        "base): some tensor is missing, extra, or of another dtype or "
+                        "shape; use the checkpoint the delta was made from",
+                        shown(delta.label()), shown(delta.facts().schema_digest), schema.digest()));
     }
     return bound;
 }
@@ -90,7 +88,8 @@ Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::by
         decode_trl(tensor, range, old_block, changes);
         return {};
     }
-    auto decoded = decode_compact(tensor, range, old_block, traits_[range.tensor], decoder, changes);
+    auto decoded =
+        decode_compact(tensor, range, old_block, traits_[range.tensor], decoder, changes);
     if (decoded) return {};
     Error error = std::move(decoded).error();
     error.text = fmt::format(
@@ -121,10 +120,8 @@ Result<void> BoundDelta::decode_compact(const DeltaTensor& tensor, const BlockRa
         for (const std::uint32_t position : part.positions) {
             changes.positions.push_back(position + static_cast<std::uint32_t>(at));
         }
-        changes.old_bits.insert(changes.old_bits.end(), part.old_bits.begin(),
-                                part.old_bits.end());
-        changes.new_bits.insert(changes.new_bits.end(), part.new_bits.begin(),
-                                part.new_bits.end());
+        changes.old_bits.insert(changes.old_bits.end(), part.old_bits.begin(), part.old_bits.end());
+        changes.new_bits.insert(changes.new_bits.end(), part.new_bits.begin(), part.new_bits.end());
     }
     return {};
 }

@@ -35,8 +35,8 @@ class BoundDelta {
                                 std::span<const std::byte> old_block, const DtypeTraits& traits,
                                 BlockDecoder& decoder, BlockChanges& changes) const;
     const VerifiedDelta* delta_;
-    std::vector<std::size_t> tensor_of_;   // schema index to delta index
-    std::vector<DtypeTraits> traits_;      // of the schema's tensors
+    std::vector<std::size_t> tensor_of_;  // schema index to delta index
+    std::vector<DtypeTraits> traits_;     // of the schema's tensors
 };
 
 /// The part of a TRL tensor's changes that lies inside `range`.

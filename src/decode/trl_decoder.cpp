@@ -29,14 +29,12 @@ void walk_indices(const DeltaTensor& tensor, std::uint64_t begin, std::uint64_t 
 template <class T, class Take>
 void walk_gaps(const DeltaTensor& tensor, std::uint64_t begin, std::uint64_t end, Take&& take) {
     const auto after = std::ranges::upper_bound(tensor.gap_marks, begin);
-    const std::size_t mark =
-        after == tensor.gap_marks.begin()
-            ? 0
-            : static_cast<std::size_t>(after - tensor.gap_marks.begin()) - 1;
+    const std::size_t mark = after == tensor.gap_marks.begin()
+                                 ? 0
+                                 : static_cast<std::size_t>(after - tensor.gap_marks.begin()) - 1;
     std::uint64_t next = tensor.gap_marks[mark];
     for (std::size_t k = mark * kGapMark; k < tensor.changed_elements; ++k) {
-        const std::uint64_t position =
-            next + load_le<T>(tensor.positions.data() + k * sizeof(T));
+        const std::uint64_t position = next + load_le<T>(tensor.positions.data() + k * sizeof(T));
         if (position >= end) break;
         if (position >= begin) take(position, k);
         next = position + 1;

@@ -39,10 +39,9 @@ void Detector::detect(std::span<const std::byte> old_block, std::span<const std:
         gather(old_piece, positions, range.element_bytes, changes.old_bits.data() + before * width);
         gather(new_piece, positions, range.element_bytes, changes.new_bits.data() + before * width);
         changes.positions.resize(before + changed);
-        std::ranges::transform(positions, changes.positions.begin() + static_cast<std::ptrdiff_t>(before),
-                               [&](std::uint32_t position) {
-                                   return position + static_cast<std::uint32_t>(first);
-                               });
+        std::ranges::transform(
+            positions, changes.positions.begin() + static_cast<std::ptrdiff_t>(before),
+            [&](std::uint32_t position) { return position + static_cast<std::uint32_t>(first); });
         found.touched += touched_sums_from(before, old_block, changes, seed, range.first_word());
     }
 }

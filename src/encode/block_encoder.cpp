@@ -76,9 +76,8 @@ void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChang
     out.insert(out.end(), dense_.begin(), dense_.end());
 }
 
-void BlockEncoder::encode_sparse(std::span<const std::byte> old_block,
-                                 const BlockChanges& changes, const DtypeTraits& traits,
-                                 Bytes& out) {
+void BlockEncoder::encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,
+                                 const DtypeTraits& traits, Bytes& out) {
     const SparseHeader header = planner_.plan(old_block, changes, traits);
     write_sparse_header(header, out);
     HazardField field(old_block, traits.element_bytes, exponent_field(traits), header);

@@ -98,8 +98,7 @@ class GroupWriter {
 
 EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old_block,
                                                   std::span<const std::byte> new_block,
-                                                  const DtypeTraits& traits,
-                                                  const TensorSeed& seed,
+                                                  const DtypeTraits& traits, const TensorSeed& seed,
                                                   const ScanDigest& digest,
                                                   std::uint64_t first_word, Bytes& out) {
     const std::size_t count = old_block.size() / traits.element_bytes;
@@ -110,10 +109,10 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
         with_element_type(traits.element_bytes, [&]<class T>(T) {
             GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
                                   rans_);
-            active_kernels().scan_weighted(old_block.data(), new_block.data(), count, sizeof(T),
-                                           {exponent_field(traits), forecast.header.window,
-                                            forecast.header.weights(), digest,
-                                            GroupWriter<T>::take, &writer});
+            active_kernels().scan_weighted(
+                old_block.data(), new_block.data(), count, sizeof(T),
+                {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
+                 GroupWriter<T>::take, &writer});
             difference = writer.result;
             return 0;
         });
@@ -134,8 +133,8 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
     changes_.element_bytes = traits.element_bytes;
     changes_.positions.resize(count);
     changes_.positions.resize(active_kernels().scan(old_block.data(), new_block.data(), count,
-                                                    traits.element_bytes,
-                                                    changes_.positions.data(), still_wanted));
+                                                    traits.element_bytes, changes_.positions.data(),
+                                                    still_wanted));
     gather_bits(old_block.data(), new_block.data(), changes_);
     encode(old_block, changes_, traits, out);
     difference.changed_elements = changes_.count();

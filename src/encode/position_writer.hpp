@@ -7,6 +7,7 @@
 #include "codec/hazard.hpp"
 #include "codec/rans.hpp"
 #include "codec/step_model.hpp"
+#include "codec/value_order.hpp"
 
 namespace wisp {
 

@@ -63,8 +63,8 @@ double mask_bits(const ClassCount& count) {
 }
 
 std::array<ClassCount, kMaxClasses> classify(const std::vector<double>& totals,
-                                             const std::vector<double>& changed,
-                                             std::size_t low, std::size_t top) {
+                                             const std::vector<double>& changed, std::size_t low,
+                                             std::size_t top) {
     std::array<ClassCount, kMaxClasses> classes;
     for (std::size_t e = 0; e < totals.size(); ++e) {
         ClassCount& count = classes[std::min(std::max(e, low) - low, top)];
@@ -83,8 +83,8 @@ void SparsePlanner::reset(const ExponentField& field) {
     changed_.assign(bins, 0);
 }
 
-SparseHeader SparsePlanner::plan(std::span<const std::byte> old_block,
-                                 const BlockChanges& changes, const DtypeTraits& traits) {
+SparseHeader SparsePlanner::plan(std::span<const std::byte> old_block, const BlockChanges& changes,
+                                 const DtypeTraits& traits) {
     const ExponentField field = exponent_field(traits);
     reset(field);
     with_element_type(traits.element_bytes, [&]<class T>(T) {
@@ -126,9 +126,9 @@ SparsePlanner::Forecast SparsePlanner::forecast(std::span<const std::byte> old_b
                 const std::size_t first = look * stride;
                 const std::size_t size = std::min(kLookElements, count - first);
                 const std::byte* const old_run = old_block.data() + first * sizeof(T);
-                const std::size_t changed = active_kernels().scan(
-                    old_run, new_block.data() + first * sizeof(T), size, sizeof(T),
-                    positions_.data(), {});
+                const std::size_t changed =
+                    active_kernels().scan(old_run, new_block.data() + first * sizeof(T), size,
+                                          sizeof(T), positions_.data(), {});
                 for (std::size_t i = 0; i < changed; ++i) {
                     ++changed_[field.of(load_element<T>(old_run, positions_[i]))];
                 }
@@ -154,9 +154,8 @@ SparseHeader SparsePlanner::choose(const ExponentField& field, bool weigh_all) c
     SparseHeader header;
     const auto is_changed = [](double n) { return n > 0; };
     const auto found = std::find_if(changed_.begin(), changed_.end(), is_changed);
-    const auto first = found == changed_.end()
-                           ? std::size_t{0}
-                           : static_cast<std::size_t>(found - changed_.begin());
+    const auto first = found == changed_.end() ? std::size_t{0}
+                                               : static_cast<std::size_t>(found - changed_.begin());
     const auto last =
         changed_.size() - 1 -
         static_cast<std::size_t>(std::find_if(changed_.rbegin(), changed_.rend(), is_changed) -

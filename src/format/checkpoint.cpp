@@ -97,10 +97,11 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, PendingApply pending) 
     state->is_folder = fs::is_directory(status);
 
     if (pending == PendingApply::kRefuse && fs::exists(journal_path(path), error)) {
-        return fail(ErrorKind::kConflict,
-                    fmt::format("{} is in the middle of an interrupted in-place apply (journal {}); "
-                                "run that apply again to finish or undo it",
-                                shown(path.string()), shown(journal_path(path).string())));
+        return fail(
+            ErrorKind::kConflict,
+            fmt::format("{} is in the middle of an interrupted in-place apply (journal {}); "
+                        "run that apply again to finish or undo it",
+                        shown(path.string()), shown(journal_path(path).string())));
     }
     bool has_index = false;
     std::map<std::string, std::string> index;
@@ -126,8 +127,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, PendingApply pending) 
         CheckpointFile& file = state->files[i];
         WISP_ASSIGN(MappedFile map, MappedFile::open(file.path));
         file.size_bytes = map.bytes().size();
-        WISP_ASSIGN(SafetensorsHeader header,
-                    parse_safetensors(map.bytes(), file.path.string()));
+        WISP_ASSIGN(SafetensorsHeader header, parse_safetensors(map.bytes(), file.path.string()));
         file.data_offset = header.data_offset;
         if (i == 0) state->metadata = std::move(header.metadata);
         for (SafetensorsEntry& entry : header.entries) {
@@ -138,7 +138,8 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, PendingApply pending) 
     }
     if (has_index) WISP_TRY(match_index(index, found, state->files, path));
 
-    std::ranges::sort(found, {}, [](const FoundTensor& t) { return std::string_view(t.info.name); });
+    std::ranges::sort(found, {},
+                      [](const FoundTensor& t) { return std::string_view(t.info.name); });
     std::vector<TensorInfo> tensors;
     for (FoundTensor& tensor : found) {
         state->places.push_back(tensor.place);
@@ -148,12 +149,24 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, PendingApply pending) 
     return Checkpoint(std::move(state));
 }
 
-const fs::path& Checkpoint::path() const { return state_->path; }
-bool Checkpoint::is_folder() const { return state_->is_folder; }
-const Schema& Checkpoint::schema() const { return state_->schema; }
-const std::vector<CheckpointFile>& Checkpoint::files() const { return state_->files; }
-const TensorPlace& Checkpoint::place(std::size_t tensor) const { return state_->places[tensor]; }
-const std::map<std::string, std::string>& Checkpoint::metadata() const { return state_->metadata; }
+const fs::path& Checkpoint::path() const {
+    return state_->path;
+}
+bool Checkpoint::is_folder() const {
+    return state_->is_folder;
+}
+const Schema& Checkpoint::schema() const {
+    return state_->schema;
+}
+const std::vector<CheckpointFile>& Checkpoint::files() const {
+    return state_->files;
+}
+const TensorPlace& Checkpoint::place(std::size_t tensor) const {
+    return state_->places[tensor];
+}
+const std::map<std::string, std::string>& Checkpoint::metadata() const {
+    return state_->metadata;
+}
 
 std::span<const std::byte> Checkpoint::bytes(std::size_t tensor) const {
     const TensorPlace& place = state_->places[tensor];

@@ -18,8 +18,7 @@ std::unexpected<Error> corrupt(const std::string& what) {
 }
 
 std::size_t shared_bytes(std::string_view previous, std::string_view name) {
-    return static_cast<std::size_t>(
-        std::ranges::mismatch(previous, name).in1 - previous.begin());
+    return static_cast<std::size_t>(std::ranges::mismatch(previous, name).in1 - previous.begin());
 }
 
 Result<std::string> parse_name(ByteReader& in, const std::string& previous) {
@@ -92,8 +91,8 @@ Result<PackedDirectory> write_directory(const DeltaDirectory& directory) {
     return packed;
 }
 
-Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed,
-                                       std::uint64_t plain_bytes, std::uint64_t blocks_bytes) {
+Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed, std::uint64_t plain_bytes,
+                                       std::uint64_t blocks_bytes) {
     if (plain_bytes > limits::kDirectoryBytes) return corrupt("claims to be too large");
     WISP_ASSIGN(const Bytes plain, inflate_bytes(packed, plain_bytes));
     ByteReader in(plain);
@@ -119,8 +118,8 @@ Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed,
     }
     if (!in.at_end()) return corrupt("bytes behind its end");
     if (total != blocks_bytes) {
-        return corrupt(fmt::format("its blocks add up to {} bytes but {} are there", total,
-                                   blocks_bytes));
+        return corrupt(
+            fmt::format("its blocks add up to {} bytes but {} are there", total, blocks_bytes));
     }
     return directory;
 }

@@ -37,7 +37,7 @@ struct PackedDirectory {
 Result<PackedDirectory> write_directory(const DeltaDirectory& directory);
 
 /// kCorrupt names the rule; the sum of the block bytes must equal `blocks_bytes`.
-Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed,
-                                       std::uint64_t plain_bytes, std::uint64_t blocks_bytes);
+Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed, std::uint64_t plain_bytes,
+                                       std::uint64_t blocks_bytes);
 
 }  // namespace wisp

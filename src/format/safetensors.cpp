@@ -52,7 +52,10 @@ class HeaderSax : public StrictSax {
             if (header_.metadata.contains(key)) return refuse("duplicate key " + shown(key));
             return true;
         }
-        const unsigned bit = field_ == "dtype" ? 1 : field_ == "shape" ? 2 : field_ == "data_offsets" ? 4 : 0;
+        const unsigned bit = field_ == "dtype"          ? 1
+                             : field_ == "shape"        ? 2
+                             : field_ == "data_offsets" ? 4
+                                                        : 0;
         if (bit == 0) return refuse("unknown field " + shown(key) + " of tensor " + shown(name_));
         if ((fields_seen_ & bit) != 0) return refuse("duplicate key " + shown(key));
         fields_seen_ |= bit;
@@ -192,14 +195,15 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
     return header;
 }
 
-std::string json_string(std::string_view text) { return nlohmann::json(text).dump(); }
+std::string json_string(std::string_view text) {
+    return nlohmann::json(text).dump();
+}
 
 }  // namespace
 
 const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
-    const auto at = std::ranges::find(entries, name, [](const auto& entry) -> std::string_view {
-        return entry.info.name;
-    });
+    const auto at = std::ranges::find(
+        entries, name, [](const auto& entry) -> std::string_view { return entry.info.name; });
     return at == entries.end() ? nullptr : &*at;
 }
 
@@ -208,9 +212,8 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
     auto header = parse(file);
     if (!header) {
         Error error = std::move(header).error();
-        const char* cure = error.kind == ErrorKind::kUnsupported
-                               ? "upgrade wisp"
-                               : "fetch or write the file again";
+        const char* cure = error.kind == ErrorKind::kUnsupported ? "upgrade wisp"
+                                                                 : "fetch or write the file again";
         return fail(error.kind, fmt::format("{} is not a valid safetensors file: {}; {}",
                                             shown(label), error.text, cure));
     }

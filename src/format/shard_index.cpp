@@ -52,7 +52,8 @@ class IndexSax : public StrictSax {
         if (!in_map_) return passing_over();
         if (depth_ != 2) return refuse("a weight_map that is not an object of file names");
         if (!is_bare_name(value)) {
-            return refuse("the file name " + shown(value) + ", which is not a bare .safetensors name");
+            return refuse("the file name " + shown(value) +
+                          ", which is not a bare .safetensors name");
         }
         files_.emplace(tensor_, value);
         return true;

@@ -39,8 +39,7 @@ struct ClassWindow {
     std::uint8_t top = 0;  // the highest class
 
     std::uint8_t class_of(std::uint8_t exponent) const {
-        return static_cast<std::uint8_t>(
-            std::min<int>(std::max<int>(exponent, low) - low, top));
+        return static_cast<std::uint8_t>(std::min<int>(std::max<int>(exponent, low) - low, top));
     }
 };
 

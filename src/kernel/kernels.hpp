@@ -25,11 +25,11 @@ struct ScanDigest {
 
 /// 64 elements of which some changed, as scan_weighted() finds them; fewer at the end of a block.
 struct ChangedGroup {
-    std::size_t first;               // index of the first element
-    std::uint64_t mask;              // bit i: element first + i changed
-    std::uint64_t start;             // the weight of all elements before `first`
-    const std::uint8_t* exponents;   // of the old elements
-    const std::uint32_t* sums;       // the weights of each eight of them
+    std::size_t first;              // index of the first element
+    std::uint64_t mask;             // bit i: element first + i changed
+    std::uint64_t start;            // the weight of all elements before `first`
+    const std::uint8_t* exponents;  // of the old elements
+    const std::uint32_t* sums;      // the weights of each eight of them
 };
 
 struct WeightedScan {
@@ -47,8 +47,7 @@ struct Kernels {
     /// Writes the indices of elements whose bits differ, ascending, and returns how many.
     /// `positions` has room for `count` of them.
     std::size_t (*scan)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
-                        unsigned element_bytes, std::uint32_t* positions,
-                        const ScanDigest& digest);
+                        unsigned element_bytes, std::uint32_t* positions, const ScanDigest& digest);
 
     /// scan() that also weighs the old elements and hands out the changed groups, ascending, while
     /// it goes on reading: what is done with them overlaps with waiting for memory.
@@ -57,8 +56,8 @@ struct Kernels {
 
     /// The sum of mix_word over `size_bytes` bytes from word `first_word` of a tensor on. The last
     /// word may be short: it is taken as padded with zeros.
-    StateDigest (*mix_bytes)(const std::byte* bytes, std::size_t size_bytes,
-                             const TensorSeed& seed, std::uint64_t first_word);
+    StateDigest (*mix_bytes)(const std::byte* bytes, std::size_t size_bytes, const TensorSeed& seed,
+                             std::uint64_t first_word);
 
     /// The exponent of each element.
     void (*take_exponents)(const std::byte* bits, std::size_t count, unsigned element_bytes,

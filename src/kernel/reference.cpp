@@ -84,7 +84,7 @@ void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte*
     }
 }
 
-const Kernels kReferenceKernels = {"reference",    scan,           scan_weighted,
-                                   mix_bytes,      take_exponents, weigh};
+const Kernels kReferenceKernels = {"reference", scan,           scan_weighted,
+                                   mix_bytes,   take_exponents, weigh};
 
 }  // namespace wisp

@@ -20,8 +20,8 @@ TouchedSums touched_sums_of(std::size_t first, std::span<const std::byte> old_bl
             __builtin_prefetch(old_block.data() + changes.positions[i + kAhead] * sizeof(T));
         }
         const std::uint32_t word = changes.positions[i] / kPerWord;
-        const std::uint64_t before = load_word(old_block.data(), std::size_t{word} * 8,
-                                               old_block.size());
+        const std::uint64_t before =
+            load_word(old_block.data(), std::size_t{word} * 8, old_block.size());
         std::uint64_t after = before;
         for (; i < changes.count() && changes.positions[i] / kPerWord == word; ++i) {
             const unsigned shift =

@@ -13,7 +13,9 @@ namespace wisp::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 // One lane at a time has no byte shuffles; the reference is as fast.
-Kernels vector_kernels() { return kReferenceKernels; }
+Kernels vector_kernels() {
+    return kReferenceKernels;
+}
 
 #else
 
@@ -157,10 +159,9 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
     }
     if constexpr (kMix) *digest.digest += mixer.sum();
     // What is left is less than 64 elements.
-    const ScanDigest rest = {digest.seed, digest.first_word + first * sizeof(T) / 8,
-                             digest.digest};
-    const std::size_t found_in_rest = kReferenceKernels.scan(
-        old_bits, new_bits, count - first, sizeof(T), positions + found, rest);
+    const ScanDigest rest = {digest.seed, digest.first_word + first * sizeof(T) / 8, digest.digest};
+    const std::size_t found_in_rest = kReferenceKernels.scan(old_bits, new_bits, count - first,
+                                                             sizeof(T), positions + found, rest);
     for (std::size_t i = 0; i < found_in_rest; ++i) {
         positions[found + i] += static_cast<std::uint32_t>(first);
     }
@@ -171,9 +172,8 @@ template <class T>
 HWY_INLINE std::size_t scan_as(const std::byte* old_bits, const std::byte* new_bits,
                                std::size_t count, std::uint32_t* positions,
                                const ScanDigest& digest) {
-    return digest.seed != nullptr
-               ? scan_of<T, true>(old_bits, new_bits, count, positions, digest)
-               : scan_of<T, false>(old_bits, new_bits, count, positions, digest);
+    return digest.seed != nullptr ? scan_of<T, true>(old_bits, new_bits, count, positions, digest)
+                                  : scan_of<T, false>(old_bits, new_bits, count, positions, digest);
 }
 
 std::size_t scan(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
@@ -245,8 +245,8 @@ HWY_INLINE void scan_weighted_of(const std::byte* old_bits, const std::byte* new
         auto total = hn::Zero(hn::Repartition<std::uint64_t, decltype(d8)>());
         const auto look = [&](std::size_t i) HWY_ATTR {
             const auto before = hn::LoadU(d, lanes_at<T>(old_group) + i);
-            differing = hn::Or(
-                differing, hn::Xor(before, hn::LoadU(d, lanes_at<T>(new_group) + i)));
+            differing =
+                hn::Or(differing, hn::Xor(before, hn::LoadU(d, lanes_at<T>(new_group) + i)));
             if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
             return before;
         };
@@ -266,8 +266,8 @@ HWY_INLINE void scan_weighted_of(const std::byte* old_bits, const std::byte* new
             }
         }
         if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) {
-            scan.take(scan.taker, {first, changed_mask<T>(old_group, new_group), start, exponents,
-                                   sums});
+            scan.take(scan.taker,
+                      {first, changed_mask<T>(old_group, new_group), start, exponents, sums});
         }
         start += Weigher::reduce(total);
     }
@@ -348,8 +348,7 @@ void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& 
 }
 
 Kernels vector_kernels() {
-    return {hwy::TargetName(HWY_TARGET), scan,           scan_weighted,
-            mix_bytes,                   take_exponents, weigh};
+    return {hwy::TargetName(HWY_TARGET), scan, scan_weighted, mix_bytes, take_exponents, weigh};
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR

@@ -6,8 +6,8 @@
 
 namespace wisp {
 
-CompactSealer::CompactSealer(const std::filesystem::path& output, const Schema& schema,
-                             Spool spool, unsigned log2_block_elements)
+CompactSealer::CompactSealer(const std::filesystem::path& output, const Schema& schema, Spool spool,
+                             unsigned log2_block_elements)
     : DeltaSealer(output), schema_(schema), blocks_(std::move(spool)) {
     directory_.log2_block_elements = log2_block_elements;
 }

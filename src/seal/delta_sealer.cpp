@@ -26,9 +26,9 @@ Metadata sealed_metadata(const DeltaFacts& facts) {
     };
 }
 
-Result<SealedObject> DeltaSealer::write_file(
-    const std::vector<SafetensorsEntry>& entries, Metadata metadata, std::uint64_t payload_bytes,
-    const std::function<Result<void>(const Sink&)>& data) {
+Result<SealedObject> DeltaSealer::write_file(const std::vector<SafetensorsEntry>& entries,
+                                             Metadata metadata, std::uint64_t payload_bytes,
+                                             const std::function<Result<void>(const Sink&)>& data) {
     WISP_ASSIGN(PendingFile file, PendingFile::create(output_));
     Bytes header = write_safetensors_header(entries, metadata, kSealKey);
     WISP_TRY(file.reserve(header.size() + (entries.empty() ? 0 : entries.back().end)));

@@ -16,7 +16,7 @@
 
 namespace wisp {
 
-/// A finished delta under its temporary name.
+/// A finished delta that has no name yet.
 class SealedObject {
   public:
     std::uint64_t payload_bytes = 0;  // the coded streams alone
@@ -44,8 +44,8 @@ class DeltaSealer {
     explicit DeltaSealer(std::filesystem::path output) : output_(std::move(output)) {}
     /// `data` hands the data section, piece by piece, to the sink it is given.
     using Sink = std::function<Result<void>(std::span<const std::byte>)>;
-    Result<SealedObject> write_file(const std::vector<SafetensorsEntry>& entries,
-                                    Metadata metadata, std::uint64_t payload_bytes,
+    Result<SealedObject> write_file(const std::vector<SafetensorsEntry>& entries, Metadata metadata,
+                                    std::uint64_t payload_bytes,
                                     const std::function<Result<void>(const Sink&)>& data);
     std::filesystem::path output_;
 };

@@ -34,7 +34,9 @@ bool needs_wide_indices(std::uint64_t element_count) {
     return element_count > std::uint64_t{std::numeric_limits<std::int32_t>::max()} + 1;
 }
 
-Dtype value_dtype(Dtype dtype) { return traits_of(dtype).bits < 8 ? Dtype::kU8 : dtype; }
+Dtype value_dtype(Dtype dtype) {
+    return traits_of(dtype).bits < 8 ? Dtype::kU8 : dtype;
+}
 
 TrlSealer::TrlSealer(const std::filesystem::path& output, Codec codec, const Schema& schema,
                      Spool positions, Spool values)

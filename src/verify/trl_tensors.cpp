@@ -32,7 +32,7 @@ Result<std::map<std::string, Pair>> pair_up(const SafetensorsHeader& header) {
     const Family* used = nullptr;
     for (const SafetensorsEntry& entry : header.entries) {
         std::string_view name = entry.info.name;
-        const SafetensorsEntry* Pair::*side = nullptr;
+        const SafetensorsEntry* Pair::* side = nullptr;
         const Family* family = nullptr;
         for (const Family& candidate : kFamilies) {
             const bool positions = name.ends_with(candidate.positions);
@@ -43,9 +43,10 @@ Result<std::map<std::string, Pair>> pair_up(const SafetensorsHeader& header) {
             break;
         }
         if (family == nullptr || (used != nullptr && family != used)) {
-            return corrupt(fmt::format("tensor {} is neither positions nor values, or named in "
-                                       "another way than the rest",
-                                       shown(entry.info.name)));
+            return corrupt(
+                fmt::format("tensor {} is neither positions nor values, or named in "
+                            "another way than the rest",
+                            shown(entry.info.name)));
         }
         used = family;
         if (entry.info.shape.size() != 1) {
@@ -89,9 +90,10 @@ Result<void> check_indices(DeltaTensor& tensor) {
     for (std::size_t at = 0; at < tensor.positions.size(); at += sizeof(T)) {
         const std::int64_t index = load_le<T>(tensor.positions.data() + at);
         if (index <= previous) {
-            return corrupt(fmt::format("tensor {}: position {} follows {}; positions must be "
-                                       "strictly increasing and not negative",
-                                       shown(tensor.info.name), index, previous));
+            return corrupt(
+                fmt::format("tensor {}: position {} follows {}; positions must be "
+                            "strictly increasing and not negative",
+                            shown(tensor.info.name), index, previous));
         }
         previous = index;
     }
@@ -141,13 +143,12 @@ Result<std::vector<DeltaTensor>> verify_trl_tensors(const SafetensorsHeader& hea
     std::vector<DeltaTensor> tensors;
     for (const auto& [name, pair] : pairs) {
         if (pair.positions == nullptr || pair.values == nullptr) {
-            return corrupt(fmt::format("tensor {} has positions without values, or the reverse",
-                                       shown(name)));
+            return corrupt(
+                fmt::format("tensor {} has positions without values, or the reverse", shown(name)));
         }
         if (pair.positions->info.shape[0] != pair.values->info.shape[0]) {
             return corrupt(fmt::format("tensor {} has {} positions but {} values", shown(name),
-                                       pair.positions->info.shape[0],
-                                       pair.values->info.shape[0]));
+                                       pair.positions->info.shape[0], pair.values->info.shape[0]));
         }
         DeltaTensor tensor;
         tensor.info = {name, pair.values->info.dtype, {}};

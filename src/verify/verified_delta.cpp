@@ -66,9 +66,8 @@ Result<void> read_sealed_facts(const Metadata& metadata, FileForm form, DeltaFac
     if (!parse_digest(facts.schema_digest)) {
         return corrupt(fmt::format("its {} is not 32 hexadecimal digits", kSchemaKey));
     }
-    WISP_ASSIGN(facts.step, metadata_number(metadata, form == FileForm::kCompact
-                                                          ? "step"
-                                                          : "model_version"));
+    WISP_ASSIGN(facts.step,
+                metadata_number(metadata, form == FileForm::kCompact ? "step" : "model_version"));
     return {};
 }
 
@@ -78,8 +77,7 @@ struct CompactBody {
     std::uint64_t payload_bytes = 0;
 };
 
-Result<CompactBody> read_compact(const SafetensorsHeader& header,
-                                 std::span<const std::byte> data) {
+Result<CompactBody> read_compact(const SafetensorsHeader& header, std::span<const std::byte> data) {
     const SafetensorsEntry* blocks = header.find(kBlocksTensor);
     const SafetensorsEntry* packed = header.find(kDirectoryTensor);
     const auto is_flat_bytes = [](const SafetensorsEntry* entry) {
@@ -214,10 +212,10 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
         delta.tensors_ = std::move(*tensors);
         delta.payload_bytes_ = data.size();
         const auto encoding = header.metadata.find("encoding");
-        const bool gap = delta.tensors_.empty()
-                             ? encoding != header.metadata.end() &&
-                                   encoding->second == kTrlGapEncoding
-                             : delta.tensors_.front().coding >= PositionCoding::kGap16;
+        const bool gap =
+            delta.tensors_.empty()
+                ? encoding != header.metadata.end() && encoding->second == kTrlGapEncoding
+                : delta.tensors_.front().coding >= PositionCoding::kGap16;
         delta.facts_.codec = gap ? Codec::kGap : Codec::kPlain;
     }
     const auto number_or_zero = [&](const char* key) {

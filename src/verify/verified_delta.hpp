@@ -20,7 +20,7 @@ namespace wisp {
 enum class PositionCoding { kIndex32, kIndex64, kGap16, kGap32 };
 
 struct DeltaTensor {
-    TensorInfo info;          // of TRL's files name and dtype only
+    TensorInfo info;  // of TRL's files name and dtype only
     bool shape_known = false;
     std::uint64_t changed_elements = 0;
     std::uint64_t stored_bytes = 0;

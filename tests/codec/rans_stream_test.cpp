@@ -3,6 +3,7 @@
 #include <random>
 
 #include "codec/rans.hpp"
+#include "codec/rans_reader.hpp"
 
 namespace wisp {
 namespace {

@@ -47,7 +47,8 @@ TEST(ShardIndex, RejectsWhatIsNotAnIndex) {
 
 TEST(ShardIndex, RejectsNestingBeyondEight) {
     const auto nested = [](std::size_t depth) {
-        return R"({"weight_map":{},"m":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+        return R"({"weight_map":{"a":"x.safetensors"},"m":)" + std::string(depth, '[') +
+               std::string(depth, ']') + "}";
     };
     EXPECT_EQ(outcome_of(parse_shard_index(nested(7), "i")), "ok");
     EXPECT_EQ(outcome_of(parse_shard_index(nested(8), "i")), "corrupt");

@@ -398,7 +398,7 @@ def bad_container():
         "duplicate": "duplicate keys at any level", "field": "duplicate keys at any level, fields other than these three",
         "type": "duplicate keys at any level, fields other than these three, values of another"}.items()}
     map_rule = 'The header maps names to `{"dtype", "shape", "data_offsets": [begin, end]}` and MAY hold `__metadata__`, an object of strings.'
-    numbers, json_type = "numbers that are negative or not whole", rules["type"]
+    numbers, json_type = "numbers that are not plain digits (no sign, fraction or exponent) or not below 2^64", rules["type"]
     size, header_rule = "`u64`, at most 100,000,000", "JSON object, first byte `{`, MAY end in white space"
     length = "a tensor whose length is not what dtype and shape say"
     ends = "a file longer or shorter than its tensors"
@@ -451,8 +451,8 @@ def bad_container():
         "number_with_leading_zero": (header_rule, swap(b"[2],\"data_offsets\":[0,8]", b"[02],\"data_offsets\":[0,8]")),
         "dtype_unknown": ("an unknown dtype", entry(dtype="I33")),
         "dtype_in_lower_case": ("an unknown dtype", entry(dtype="i32")),
-        "shape_product_too_large": ("a shape whose product in bits exceeds 2^64 - 1", entry(shape=[2**32, 2**32])),
-        "shape_product_bits_too_large": ("a shape whose product in bits exceeds 2^64 - 1", entry(shape=[2**59])),
+        "shape_product_too_large": ("a shape whose product in bits, taken from the left, exceeds 2^64 - 1 on the way", entry(shape=[2**32, 2**32])),
+        "shape_product_bits_too_large": ("a shape whose product in bits, taken from the left, exceeds 2^64 - 1 on the way", entry(shape=[2**59])),
         "shape_not_whole_bytes": ("does not fill whole bytes", entry(dtype="F4", shape=[15])),
         "offsets_overlap": (order, pack({"w.indices": i, "w.values": v | {"data_offsets": [6, 10]}}, data[:10])),
         "offsets_leave_a_hole": (order, pack({"w.indices": i, "w.values": v | {"data_offsets": [10, 14]}}, data + b"\0\0")),
@@ -475,7 +475,7 @@ def bad_metadata(good):
     before = "Before it writes: the base's schema digest and state digest are those named"
     two = "There are exactly two tensors, both U8"
     unpack = "MUST unpack to exactly `wisp_directory_bytes` bytes"
-    held = "`__metadata__` holds, all as strings (others are ignored):"
+    held = "`__metadata__` holds, all as strings, of which all but the informative ones are required (others are ignored):"
     limit = "1,000,000,000 bytes, and 1100 times its packed size"
     plain = zlib.decompress(directory[2])
 
@@ -563,7 +563,7 @@ def bad_directory(good):
         "shape_not_of_base": (INVALID, "all tensors of the checkpoint included", one(shape=[8, 8])),
         "dtype_code_22": (UNSUPPORTED, shape_rule, one(code=22)),
         "rank_65": (CORRUPT, "as in section 1; rank at most 64", one(shape=[64] + [1] * 64)),
-        "shape_too_large": (CORRUPT, "a shape whose product in bits exceeds 2^64 - 1", one(shape=[2**32, 2**33])),
+        "shape_too_large": (CORRUPT, "a shape whose product in bits, taken from the left, exceeds 2^64 - 1 on the way", one(shape=[2**32, 2**33])),
         "shape_not_whole_bytes": (CORRUPT, "does not fill whole bytes", one(code=1, shape=[127])),
         "changed_0": (CORRUPT, changed, one(changes=0)), "changed_65_of_64": (CORRUPT, changed, one(changes=65)),
         "changed_not_what_blocks_hold": (CORRUPT, "| varint changed elements |", one(changes=3)),
@@ -701,7 +701,7 @@ def bad_integer_classes():
 
 def bad_split():
     frequencies, states = "each 1 to 4096, together exactly 4096", "states, words and ends as in section 8"
-    low, size = "the other bytes of each rotated element, little-endian", "| varint | stream bytes | |"
+    low, size = "the other bytes of each rotated element, little-endian", "| varint | stream bytes | of states and words together |"
     presence = "bit (v mod 8) of byte floor(v / 8) is set if byte value v occurs"
     target = np.frombuffer(NEW, "<u2").copy()
     target[::2] ^= 0x8000
@@ -742,7 +742,7 @@ def bad_split():
 
 def bad_trl(good_plain):
     positions, pairs = "Positions MUST increase strictly, not be negative, and lie inside the tensor", "tensors of a pair MUST be there, flat and of one length"
-    encoding, values = "other encodings MUST be refused as unsupported", "| values | new elements, in the tensor's dtype (packed dtypes as U8) |"
+    encoding, values = "MUST be refused as unsupported; without `encoding` the dtype decides", "| values | new elements, in the tensor's dtype (packed dtypes as U8) |"
     width = "U16, or U32 for the whole tensor if a gap exceeds 65535"
     names, gap = "A file without metadata is taken as such a delta if all its names end that way.", TRL | {"encoding": "gap_delta"}
     keys, tensors = split_file(good_plain)
@@ -777,10 +777,10 @@ def bad_trl(good_plain):
         "name_not_in_base": (INVALID, values, save(pair([5, 40], name="v"), TRL)),
         "values_of_another_dtype": (INVALID, values, save({"w.indices": good["w.indices"], "w.values": ("F16", [2], VALUES)}, TRL)),
         "values_of_bytes": (INVALID, values, save({"w.indices": good["w.indices"], "w.values": ("U8", [2], VALUES[:2])}, TRL)),
-        "seal_does_not_fit": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", bytes(flipped)),
-        "seal_not_first_key": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", seal_anywhere(save(tensors, keys | {"wisp_seal": "0" * 64}))),
-        "seal_lost": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.", save(tensors, keys)),
-        "digest_missing": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests.",
+        "seal_does_not_fit": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests; a file with any `wisp_` key MUST have them all.", bytes(flipped)),
+        "seal_not_first_key": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests; a file with any `wisp_` key MUST have them all.", seal_anywhere(save(tensors, keys | {"wisp_seal": "0" * 64}))),
+        "seal_lost": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests; a file with any `wisp_` key MUST have them all.", save(tensors, keys)),
+        "digest_missing": (CORRUPT, "wisp adds `wisp_seal` (first key, as in section 5) and the four digests; a file with any `wisp_` key MUST have them all.",
                            sealed(tensors, {key: value for key, value in keys.items() if key != "wisp_touched_digest"})),
         "digest_of_result_other": (CORRUPT, "After: the state digest is the result's.", sealed(tensors, keys | {"wisp_result_digest": "0" * 32})),
         "digest_of_base_other": (WRONG_BASE, "Before it writes: the base's schema digest and state digest are those named", sealed(tensors, keys | {"wisp_base_digest": "0" * 32})),

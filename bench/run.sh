@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Prints every figure as a table and writes bench/results/*.json: sizes against the peers, speed
+# against a plain compare of the same memory, instructions per element, and anonymous memory.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=bench/results
+mkdir -p "$out"
+grep -m1 'model name' /proc/cpuinfo || true
+printf '\nSizes: bits per changed element, whole files\n'
+build/bench-venv/bin/python bench/peers.py --wisp build/wisp --json "$out/sizes.json"
+printf '\nSpeed: processor time against a plain vectorised compare of the same arrays\n'
+build/release/bin/wisp_speed "${WISP_BENCH_ELEMENTS:-600000000}" "${WISP_BENCH_ROUNDS:-9}" "$out/speed.json"
+printf '\nInstructions per element\n'
+bench/instructions.sh "$out/instructions.json"
+printf '\nAnonymous memory on a pair of about %s GB\n' "${WISP_BENCH_PAIR_GB:-4}"
+build/bench-venv/bin/python bench/memory.py --wisp build/wisp --gigabytes "${WISP_BENCH_PAIR_GB:-4}" --json "$out/memory.json"

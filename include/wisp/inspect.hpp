@@ -1,0 +1,58 @@
+// The verbs that only look: inspect, verify.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/digest.hpp"
+#include "wisp/progress.hpp"
+#include "wisp/result.hpp"
+#include "wisp/schema.hpp"
+
+namespace wisp {
+
+struct TensorReport {
+    TensorInfo tensor;
+    std::uint64_t element_count = 0;  // of the tensor
+    std::uint64_t changed_elements = 0;
+    std::uint64_t stored_bytes = 0;                    // 0 when the tensor is absent from a delta
+    std::map<std::string, std::uint64_t> block_kinds;  // "sparse": 3, "raw": 1, …
+};
+
+struct FileReport {
+    std::string kind;      // "delta" or "checkpoint"
+    std::string codec;     // of a delta
+    bool foreign = false;  // a delta without wisp's digests and seal
+    std::uint64_t file_bytes = 0;
+    std::uint64_t total_elements = 0;
+    std::uint64_t changed_elements = 0;
+    std::uint64_t payload_bytes = 0;
+    std::optional<std::uint64_t> step;
+    std::map<std::string, std::string> metadata;
+    std::vector<TensorReport> tensors;
+    std::optional<StateDigest> base;
+    std::optional<StateDigest> result;
+    std::string schema_digest;
+};
+
+/// Reads headers and directories; payload bytes are checked against the seal.
+Result<FileReport> inspect(const std::filesystem::path& file);
+
+struct VerifyReport {
+    FileReport file;
+    bool decoded = false;  // every block was decoded against the base
+    bool base_matches = false;
+    bool result_matches = false;
+    std::optional<StateDigest> state;  // of a checkpoint, or of base after the delta
+};
+
+/// Proves a delta or a checkpoint. With `base`, decodes every block against it without writing.
+Result<VerifyReport> verify(const std::filesystem::path& file,
+                            const std::optional<std::filesystem::path>& base, unsigned threads = 0,
+                            const Progress& progress = {});
+
+}  // namespace wisp

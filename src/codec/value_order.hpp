@@ -1,0 +1,27 @@
+// The order of the values of a dtype, in which a change is a step: doc/format.md section 10.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace wisp {
+
+/// Puts the elements of a dtype in the order of their values, and back.
+template <class T>
+class ValueOrder {
+  public:
+    explicit ValueOrder(bool sign_magnitude)
+        : magnitude_(sign_magnitude ? static_cast<T>(std::numeric_limits<T>::max() / 2) : T{0}) {}
+
+    /// An involution: flips the magnitude bits of negative floats. Signs are as good as random, so
+    /// it must not branch.
+    T operator()(T bits) const {
+        const T negative = static_cast<T>(T{0} - (bits >> (sizeof(T) * 8 - 1)));
+        return static_cast<T>(bits ^ (negative & magnitude_));
+    }
+
+  private:
+    T magnitude_;
+};
+
+}  // namespace wisp
