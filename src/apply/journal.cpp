@@ -130,8 +130,12 @@ Result<void> Journal::for_each(const std::function<Result<void>(const Record&)>&
         record.new_bits = in.take(count * width);
         if (!in.ok() || count == 0 || file >= file_sizes_.size() || width > 8) return bad();
         record.file = static_cast<std::size_t>(file);
-        const std::uint64_t last =
-            load_le<std::uint32_t>(record.positions.data() + (count - 1) * 4);
+        std::uint64_t last = 0;
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const auto position = load_le<std::uint32_t>(record.positions.data() + i * 4);
+            if (i > 0 && position <= last) return bad();
+            last = position;
+        }
         const std::uint64_t size = file_sizes_[record.file];
         if (record.block_offset > size || (last + 1) * width > size - record.block_offset) {
             return bad();

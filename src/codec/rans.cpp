@@ -7,7 +7,7 @@ constexpr unsigned kChunkBits = 16;
 
 }  // namespace
 
-void append_words(const std::vector<std::uint32_t>& words, Bytes& out) {
+void append_words(std::span<const std::uint32_t> words, Bytes& out) {
     const std::size_t at = out.size();
     out.resize(at + words.size() * 4);
     std::byte* to = out.data() + at;
@@ -26,22 +26,23 @@ void RansWriter::put_bits(std::uint64_t value, unsigned bits) {
 void RansWriter::finish(Bytes& out) {
     std::uint64_t position_state = kRansLow;
     std::uint64_t value_state = kRansLow;
-    words_.clear();
+    words_.resize(order_.size() + 1);
+    std::uint32_t* next = words_.data();
     const PositionSymbol* position = positions_.data() + positions_.size();
     const std::uint32_t* value = values_.data() + values_.size();
     for (auto bits = order_.rbegin(); bits != order_.rend(); ++bits) {
         if (*bits == kPositionMark) {
             --position;
-            rans_put(position_state, words_, {position->start, position->frequency, kPositionBits});
+            rans_put(position_state, next, {position->start, position->frequency, kPositionBits});
         } else {
             --value;
-            rans_put(value_state, words_, {*value & 0xFFFF, *value >> 16, *bits});
+            rans_put(value_state, next, {*value & 0xFFFF, *value >> 16, *bits});
         }
     }
     clear();
     append_fixed(out, position_state);
     append_fixed(out, value_state);
-    append_words(words_, out);
+    append_words({words_.data(), next}, out);
 }
 
 void RansWriter::clear() {

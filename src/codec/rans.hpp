@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -23,14 +24,14 @@ struct RansSymbol {
     unsigned bits;
 };
 
-/// One step of the coder; words that overflow are appended, last first.
-inline void rans_put(std::uint64_t& state, std::vector<std::uint32_t>& words,
-                     const RansSymbol& symbol) {
+/// One step of the coder. A word that overflows goes to `next`, which then moves on; whether one
+/// does is as good as random, so it is not branched on. There must be room at `next`.
+inline void rans_put(std::uint64_t& state, std::uint32_t*& next, const RansSymbol& symbol) {
     const std::uint64_t limit = ((kRansLow >> symbol.bits) << 32) * symbol.frequency;
-    if (state >= limit) {
-        words.push_back(static_cast<std::uint32_t>(state));
-        state >>= 32;
-    }
+    const unsigned overflows = state >= limit ? 1 : 0;
+    *next = static_cast<std::uint32_t>(state);
+    next += overflows;
+    state >>= 32 * overflows;
     if (symbol.frequency == 1) {  // plain bits: spares the division
         state = (state << symbol.bits) + symbol.start;
         return;
@@ -38,8 +39,8 @@ inline void rans_put(std::uint64_t& state, std::vector<std::uint32_t>& words,
     state = ((state / symbol.frequency) << symbol.bits) + state % symbol.frequency + symbol.start;
 }
 
-/// Appends a state's words in reading order, the reverse of how they came.
-void append_words(const std::vector<std::uint32_t>& words, Bytes& out);
+/// Appends words in reading order, the reverse of how they came.
+void append_words(std::span<const std::uint32_t> words, Bytes& out);
 
 class RansWriter {
   public:

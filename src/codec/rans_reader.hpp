@@ -24,7 +24,7 @@ class RansReader {
     void advance(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
         std::uint64_t& state = this->state<kLane>();
         state = frequency * (state >> bits) + peek<kLane>(bits) - start;
-        if (state < kRansLow) refill(state);
+        refill(state);
     }
     /// Plain bits, of the values.
     std::uint64_t take_bits(unsigned bits);
@@ -44,14 +44,21 @@ class RansReader {
     const std::uint64_t& state() const {
         return kLane == Lane::kPosition ? position_ : value_;
     }
+    /// Takes a word if the state ran low, which is as good as random and so not branched on.
     void refill(std::uint64_t& state) {
-        if (next_ == end_) {
-            ok_ = false;
-            state = kRansLow;  // stays in range; the caller learns from ok()
+        if (end_ - next_ < 4) {
+            refill_at_end(state);
             return;
         }
-        state = (state << 32) | load_le<std::uint32_t>(next_);
-        next_ += 4;
+        const std::uint64_t refilled = (state << 32) | load_le<std::uint32_t>(next_);
+        const bool low = state < kRansLow;
+        state = low ? refilled : state;
+        next_ += low ? 4 : 0;
+    }
+    void refill_at_end(std::uint64_t& state) {
+        if (state >= kRansLow) return;
+        ok_ = false;
+        state = kRansLow;  // stays in range; the caller learns from ok()
     }
     std::uint64_t position_ = kRansLow;
     std::uint64_t value_ = kRansLow;

@@ -15,11 +15,8 @@ void ChainSums::add(const ChainSums& other) {
     base += other.base;
     changed_elements += other.changed_elements;
     touched.resize(std::max(touched.size(), other.touched.size()));
-    decoded.resize(touched.size());
-    for (std::size_t i = 0; i < other.touched.size(); ++i) {
-        touched[i] += other.touched[i];
-        decoded[i] += other.decoded[i];
-    }
+    for (std::size_t i = 0; i < other.touched.size(); ++i) touched[i] += other.touched[i];
+    for (const auto& [where, count] : other.decoded) decoded[where] += count;
 }
 
 Result<DeltaChain> DeltaChain::open(const std::vector<std::filesystem::path>& paths,
@@ -66,14 +63,13 @@ std::size_t DeltaChain::skip_to(const StateDigest& base) {
 Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte> old_block,
                              ChainWorker& worker, ChainSums& sums) const {
     sums.touched.resize(bound_.size());
-    sums.decoded.resize(bound_.size());
     const std::uint64_t first_word = range.first_word();
     std::size_t touching = 0;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
         const std::span<const std::byte> before = touching == 0 ? old_block : worker.block;
         WISP_TRY(bound_[i].decode(range, before, worker.decoder, worker.step));
-        sums.decoded[i] += worker.step.count();
+        sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += worker.step.count();
         sums.touched[i] += touched_sums(before, worker.step, seeds_[range.tensor], first_word);
         if (touching++ == 0) worker.block.assign(old_block.begin(), old_block.end());
         scatter_new_bits(worker.step, worker.block.data());
@@ -119,13 +115,6 @@ Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>&
         }
         if (state) *state = *state - touched.before + touched.after;
         if (!delta.sealed()) continue;
-        const std::uint64_t decoded = i < sums.decoded.size() ? sums.decoded[i] : 0;
-        if (decoded != delta.facts().changed_elements) {
-            return fail(ErrorKind::kCorrupt,
-                        fmt::format("delta {} says that {} elements changed but holds {}; fetch it "
-                                    "again",
-                                    shown(delta.label()), delta.facts().changed_elements, decoded));
-        }
         if (*state != delta.facts().result) {
             return fail(
                 ErrorKind::kCorrupt,
@@ -133,9 +122,29 @@ Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>&
                             shown(delta.label()), to_text(*state), to_text(delta.facts().result)));
         }
     }
+    WISP_TRY(check_counts(sums));
     settled.result_proven = !deltas_.empty() && deltas_.back()->sealed();
     settled.result = state;
     return settled;
+}
+
+Result<void> DeltaChain::check_counts(const ChainSums& sums) const {
+    for (std::size_t i = 0; i < deltas_.size(); ++i) {
+        const VerifiedDelta& delta = *deltas_[i];
+        if (!delta.sealed()) continue;
+        for (std::size_t tensor = 0; tensor < delta.tensors().size(); ++tensor) {
+            const auto at = sums.decoded.find({i, tensor});
+            const std::uint64_t decoded = at == sums.decoded.end() ? 0 : at->second;
+            const std::uint64_t stated = delta.tensors()[tensor].changed_elements;
+            if (decoded == stated) continue;
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("delta {}: tensor {} says that {} of its elements changed but "
+                                    "{} do; fetch it again",
+                                    shown(delta.label()), shown(delta.tensors()[tensor].info.name),
+                                    stated, decoded));
+        }
+    }
+    return {};
 }
 
 Error DeltaChain::explain(Error error, const Checkpoint& base, unsigned threads) const {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/blocks.hpp"
@@ -27,9 +29,9 @@ struct ChainWorker {
 
 /// What running the deltas over a block did to the digests; sums of these are settled at the end.
 struct ChainSums {
-    StateDigest base;                    // of the old blocks, where it was asked for
-    std::vector<TouchedSums> touched;    // one per delta
-    std::vector<std::uint64_t> decoded;  // changes of each delta
+    StateDigest base;                  // of the old blocks, where it was asked for
+    std::vector<TouchedSums> touched;  // one per delta
+    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> decoded;  // by delta, tensor
     std::uint64_t changed_elements = 0;
 
     void add(const ChainSums& other);
@@ -69,6 +71,8 @@ class DeltaChain {
 
   private:
     DeltaChain() = default;
+    /// Each tensor of each sealed delta changed as many elements as its directory says.
+    Result<void> check_counts(const ChainSums& sums) const;
     Error wrong_base(const VerifiedDelta& delta, const std::string& found) const;
     std::vector<std::unique_ptr<VerifiedDelta>> deltas_;
     std::vector<BoundDelta> bound_;

@@ -22,6 +22,8 @@ class BoundDelta {
 
     const VerifiedDelta& delta() const { return *delta_; }
     bool touches(const BlockRange& range) const;
+    /// Which of the delta's tensors changes this tensor of the schema; it touches it.
+    std::size_t tensor_of(std::size_t schema_tensor) const { return tensor_of_[schema_tensor]; }
 
     /// Replaces `changes` with those inside `range`, relative to its start. `range` is aligned to
     /// the delta's own blocks. Changes that change nothing are left out.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 
 #include "codec/block_layout.hpp"
 #include "codec/step_model.hpp"
@@ -24,6 +25,18 @@ constexpr auto kFirst = [] {
     }
     return masks;
 }();
+
+/// The sum of those of eight numbers that the mask keeps; left to itself the compiler would add
+/// them one by one.
+std::uint32_t sum_of_first(const std::uint32_t* numbers, const std::uint32_t* mask) {
+    using Four = std::uint32_t __attribute__((vector_size(16)));
+    Four parts[2];
+    Four masks[2];
+    std::memcpy(parts, numbers, sizeof(parts));
+    std::memcpy(masks, mask, sizeof(masks));
+    const Four sum = (parts[0] & masks[0]) + (parts[1] & masks[1]);
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
 
 /// Takes the changed groups of a scan and writes their symbols while the scan reads on.
 template <class T>
@@ -59,8 +72,7 @@ class GroupWriter {
             const std::uint8_t* const exponents = group.exponents + inside / 8 * 8;
             const auto& eights = kFirst[inside / 8];
             const auto& ones = kFirst[inside % 8];
-            std::uint32_t before = 0;
-            for (std::size_t i = 0; i < 8; ++i) before += group.sums[i] & eights[i];
+            std::uint32_t before = sum_of_first(group.sums, eights.data());
             for (std::size_t i = 0; i < 8; ++i) before += weight_of_[exponents[i]] & ones[i];
             const std::uint8_t exponent = group.exponents[inside];
             positions_.put(group.start + before, weight_of_[exponent]);

@@ -21,7 +21,7 @@ constexpr double kLargestHazard = 4.0;
 
 // A forecast looks at runs of this many elements, spread over the block, until it has seen enough
 // changes to know their rates to a few per cent, or a quarter of the block.
-constexpr std::size_t kLookElements = 1024;
+constexpr std::size_t kLookElements = 4096;
 constexpr std::size_t kLookStride = 4 * kLookElements;
 constexpr std::size_t kSmallBlock = 1U << 16;  // looked at as a whole
 constexpr std::size_t kEnoughChanges = 300;

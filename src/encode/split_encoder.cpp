@@ -41,16 +41,17 @@ template <class T>
 Bytes code_bytes(std::span<const std::byte> block, const SplitTable& table) {
     std::array<std::uint64_t, kSplitStates> states;
     states.fill(kRansLow);
-    std::vector<std::uint32_t> words;
+    std::vector<std::uint32_t> words(block.size() / sizeof(T) + 1);
+    std::uint32_t* next = words.data();
     for (std::size_t i = block.size() / sizeof(T); i-- > 0;) {
         const std::uint8_t byte = coded_byte<T>(block.data(), i);
-        rans_put(states[i % kSplitStates], words,
+        rans_put(states[i % kSplitStates], next,
                  {table.start[byte], table.frequency[byte], kSplitBits});
     }
     Bytes stream;
-    stream.reserve(words.size() * 4 + sizeof(states));
+    stream.reserve(static_cast<std::size_t>(next - words.data()) * 4 + sizeof(states));
     for (const std::uint64_t state : states) append_fixed(stream, state);
-    append_words(words, stream);
+    append_words({words.data(), next}, stream);
     return stream;
 }
 

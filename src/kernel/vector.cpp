@@ -50,12 +50,17 @@ class Mixer {
         key_b_ = hn::Add(key_b_, stride_b_);
     }
 
-    StateDigest sum() const {
-        const D64 d;
-        return {hn::GetLane(hn::SumOfLanes(d, sum_a_)), hn::GetLane(hn::SumOfLanes(d, sum_b_))};
-    }
+    StateDigest sum() const { return {total(sum_a_), total(sum_b_)}; }
 
   private:
+    /// GCC 12 reduces 64-bit lanes as signed numbers, which these sums overflow.
+    static std::uint64_t total(V sums) {
+        HWY_ALIGN std::uint64_t lanes[HWY_MAX_BYTES / 8];
+        hn::Store(sums, D64(), lanes);
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) sum += lanes[i];
+        return sum;
+    }
     static V first_keys(std::uint64_t key, std::uint64_t stride) {
         HWY_ALIGN std::uint64_t keys[HWY_MAX_BYTES / 8];
         for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) keys[i] = key + i * stride;

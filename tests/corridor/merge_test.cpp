@@ -1,4 +1,5 @@
 #include "corridor/checkpoint_steps.hpp"
+#include "wisp/inspect.hpp"
 
 namespace wisp::testing {
 namespace {

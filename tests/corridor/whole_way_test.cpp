@@ -1,5 +1,6 @@
 // diff and apply on checkpoints on disk, as files and as folders.
 #include "corridor/checkpoint_steps.hpp"
+#include "wisp/inspect.hpp"
 
 namespace wisp::testing {
 namespace {
