@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target (build/fuzz/bin/fuzz_*) for SECONDS each, one per core at a time.
+# Runs every fuzz target (build/fuzz/bin/fuzz_*) for SECONDS each, FUZZ_JOBS (one per core) at a time.
 # Seeds: fuzz/corpus/<target>/. Kept between runs: build/fuzz-corpus/<target>/.
 # Crashes: build/fuzz-crashes/.
 # usage: tools/fuzz.sh [SECONDS]
@@ -29,4 +29,4 @@ targets=(build/fuzz/bin/fuzz_*)
 ((${#targets[@]})) || { echo "no fuzz targets in build/fuzz/bin" >&2; exit 1; }
 export UBSAN_OPTIONS=print_stacktrace=1
 printf '%s\0' "${targets[@]}" |
-    xargs -0 -P "$(nproc)" -I{} bash -c 'run_one "$1" "$2"' _ {} "${1:-600}"
+    xargs -0 -P "${FUZZ_JOBS:-$(nproc)}" -I{} bash -c 'run_one "$1" "$2"' _ {} "${1:-600}"

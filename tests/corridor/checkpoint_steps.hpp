@@ -28,6 +28,7 @@ class CheckpointSteps {
         const fs::path path = folder_ / ("delta" + std::to_string(from) + "-" + std::to_string(to) +
                                          std::string(name_of(codec)));
         DiffOptions options;
+        options.step = to;
         options.codec = codec;
         options.threads = 2;
         value_of(diff(value_of(Checkpoint::open(state(from))),
