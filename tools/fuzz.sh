@@ -12,7 +12,7 @@ run_one() {
     log=build/fuzz-logs/$name.log
     mkdir -p "build/fuzz-corpus/$name" build/fuzz-crashes build/fuzz-logs
     [[ -d fuzz/corpus/$name ]] && seeds=("fuzz/corpus/$name")
-    if "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    if "$target" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="build/fuzz-crashes/$name-" \
         "build/fuzz-corpus/$name" "${seeds[@]}" >"$log" 2>&1; then
         echo "ok      $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs"

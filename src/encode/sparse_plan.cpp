@@ -132,7 +132,7 @@ SparsePlanner::Forecast SparsePlanner::forecast(std::span<const std::byte> old_b
                 for (std::size_t i = 0; i < changed; ++i) {
                     ++changed_[field.of(load_element<T>(old_run, positions_[i]))];
                 }
-                const std::size_t counted = std::min<std::size_t>(size, kLookElements / 4);
+                const std::size_t counted = std::min<std::size_t>(size, kLookElements / 8);
                 count_run<T>(old_run, 0, counted, field, lanes_);
                 looked += size;
                 found += changed;
