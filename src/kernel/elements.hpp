@@ -28,8 +28,10 @@ auto with_element_type(unsigned element_bytes, Body&& body) {
 
 /// The word at byte `at`, padded with zeros past `size_bytes`.
 inline std::uint64_t load_word(const std::byte* bytes, std::size_t at, std::size_t size_bytes) {
+    // A copy of known length is one instruction; the short last word alone needs the call.
+    if (at + 8 <= size_bytes) return load_le<std::uint64_t>(bytes + at);
     std::uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min<std::size_t>(8, size_bytes - at));
+    std::memcpy(&word, bytes + at, size_bytes - at);
     return word;
 }
 
