@@ -14,6 +14,7 @@
 #include <span>
 
 #include "codec/sparse_header.hpp"
+#include "kernel/eights.hpp"
 #include "kernel/kernels.hpp"
 
 namespace wisp {
@@ -37,10 +38,8 @@ class HazardField {
         const std::uint32_t* const sums = &sums_[inside / 64 * 8];
         const std::uint8_t* const exponents = &exponents_[inside / 8 * 8];
         auto start = static_cast<std::uint32_t>(group_starts_[inside / 64]);
-        const std::uint32_t* const eights = kFirst[inside / 8 % 8].data();
-        const std::uint32_t* const ones = kFirst[inside % 8].data();
-        for (std::size_t i = 0; i < 8; ++i) start += sums[i] & eights[i];
-        for (std::size_t i = 0; i < 8; ++i) start += weight_of_[exponents[i]] & ones[i];
+        start += sum_of_first(sums, kFirstOfEight[inside / 8 % 8]);
+        start += weight_of_first(exponents, weight_of_.data(), kFirstOfEight[inside % 8]);
         const std::uint8_t exponent = exponents[inside % 8];
         return {position, chunk_start_ + start, weight_of_[exponent], window_.class_of(exponent)};
     }
@@ -87,15 +86,6 @@ class HazardField {
     static constexpr std::size_t kChunk = 4096;
     static constexpr std::size_t kGroups = kChunk / 64;
     static constexpr std::size_t kLook = 8;  // groups looked at together
-
-    /// kFirst[n] keeps the first n of eight.
-    static constexpr auto kFirst = [] {
-        std::array<std::array<std::uint32_t, 8>, 8> masks{};
-        for (std::size_t n = 0; n < 8; ++n) {
-            for (std::size_t i = 0; i < n; ++i) masks[n][i] = ~0U;
-        }
-        return masks;
-    }();
 
     std::uint32_t chunk_weight() const {
         return static_cast<std::uint32_t>(group_starts_[kGroups]);

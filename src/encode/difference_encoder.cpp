@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "codec/block_layout.hpp"
 #include "codec/step_model.hpp"
 #include "encode/block_encoder.hpp"
 #include "encode/position_writer.hpp"
+#include "kernel/eights.hpp"
 #include "kernel/elements.hpp"
 #include "kernel/scatter.hpp"
 
@@ -16,27 +16,6 @@ namespace {
 // Above this share a dense kind may be smaller; the way through a list of changes weighs them up.
 constexpr double kSurelySparseShare = 1.0 / 32;
 constexpr std::size_t kSurelySparse = 16;
-
-/// kFirst[n] keeps the first n of eight.
-constexpr auto kFirst = [] {
-    std::array<std::array<std::uint32_t, 8>, 8> masks{};
-    for (std::size_t n = 0; n < 8; ++n) {
-        for (std::size_t i = 0; i < n; ++i) masks[n][i] = ~0U;
-    }
-    return masks;
-}();
-
-/// The sum of those of eight numbers that the mask keeps; left to itself the compiler would add
-/// them one by one.
-std::uint32_t sum_of_first(const std::uint32_t* numbers, const std::uint32_t* mask) {
-    using Four = std::uint32_t __attribute__((vector_size(16)));
-    Four parts[2];
-    Four masks[2];
-    std::memcpy(parts, numbers, sizeof(parts));
-    std::memcpy(masks, mask, sizeof(masks));
-    const Four sum = (parts[0] & masks[0]) + (parts[1] & masks[1]);
-    return sum[0] + sum[1] + sum[2] + sum[3];
-}
 
 /// Takes the changed groups of a scan and writes their symbols while the scan reads on.
 template <class T>
@@ -70,10 +49,9 @@ class GroupWriter {
         for (std::uint64_t mask = group.mask; mask != 0; mask &= mask - 1) {
             const auto inside = static_cast<std::size_t>(std::countr_zero(mask));
             const std::uint8_t* const exponents = group.exponents + inside / 8 * 8;
-            const auto& eights = kFirst[inside / 8];
-            const auto& ones = kFirst[inside % 8];
-            std::uint32_t before = sum_of_first(group.sums, eights.data());
-            for (std::size_t i = 0; i < 8; ++i) before += weight_of_[exponents[i]] & ones[i];
+            const std::uint32_t before =
+                sum_of_first(group.sums, kFirstOfEight[inside / 8]) +
+                weight_of_first(exponents, weight_of_.data(), kFirstOfEight[inside % 8]);
             const std::uint8_t exponent = group.exponents[inside];
             positions_.put(group.start + before, weight_of_[exponent]);
             const std::size_t position = group.first + inside;
