@@ -45,8 +45,8 @@ class GroupWriter {
 
   private:
     void write(const ChangedGroup& group) {
-        result.changed_elements += static_cast<unsigned>(std::popcount(group.mask));
         for (std::uint64_t mask = group.mask; mask != 0; mask &= mask - 1) {
+            ++result.changed_elements;
             const auto inside = static_cast<std::size_t>(std::countr_zero(mask));
             const std::uint8_t* const exponents = group.exponents + inside / 8 * 8;
             const std::uint32_t before =
