@@ -7,6 +7,7 @@ import pytest
 
 import st
 from checkpoints import CODECS
+from journal import varint
 from run_wisp import (DAMAGED, ERROR, UNSUPPORTED, WRONG_BASE, refused, run, snapshot, wisp)
 
 
@@ -181,14 +182,6 @@ def test_resealed_damage_in_the_coded_blocks_is_never_a_success(compact, tmp_pat
 def test_resealed_blocks_of_another_length_are_refused(compact, tmp_path, change):
     old, _, good = compact
     refuse_everywhere(tmp_path, old, resealed_blocks(good, change), DAMAGED)
-
-
-def varint(value):
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes(out + bytes([value]))
 
 
 def directory(block_bytes, log2=20, count=1, name=b"w", dtype=14, shape=(40, 100), changed=60,
