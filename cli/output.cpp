@@ -29,7 +29,11 @@ int exit_code(ErrorKind kind) {
         case ErrorKind::kFenced: return 11;
         case ErrorKind::kDenied: return 12;
         case ErrorKind::kCorrupt: return 13;
-        case ErrorKind::kWrongBase: return 14;
+        case ErrorKind::kWrongBase:
+        case ErrorKind::kForked: return 14;
+        case ErrorKind::kNoRun: return 10;
+        case ErrorKind::kGap: return 15;
+        case ErrorKind::kIncapable: return 16;
         case ErrorKind::kNoSpace: return 17;
         case ErrorKind::kUnsupported: return 18;
         case ErrorKind::kInvalid:

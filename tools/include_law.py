@@ -16,14 +16,14 @@ LAW = {
     "kernel": {"base"},
     "codec": {"base", "kernel"},
     "format": {"base"},
-    "store": {"base"},
+    "store": {"base", "format"},
     # Going out.
     "detect": {"base", "kernel", "format"},
     "encode": {"base", "kernel", "codec"},
     "seal": {"base", "format", "codec"},
     "publish": {"base", "store", "format"},
     # Coming in.
-    "fetch": {"base", "store"},
+    "fetch": {"base", "store", "format"},
     "verify": {"base", "format", "codec"},
     "decode": {"base", "kernel", "codec", "verify"},
     "apply": {"base", "kernel", "format"},

@@ -22,6 +22,10 @@ enum class ErrorKind {
     kUnavailable,  // retry later
     kUnsupported,  // upgrade
     kNoSpace,      // free room on the disk
+    kNoRun,        // check the address, or start a run there
+    kGap,          // the history needed is gone: start over from an anchor
+    kForked,       // stop and look: another history, a rollback, or another run
+    kIncapable,    // use another store, or one writer only
     kInternal,     // report our bug
 };
 

@@ -3,6 +3,7 @@
 
 #include "wisp/change_set.hpp"
 #include "wisp/checkpoint.hpp"
+#include "wisp/clock.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/digest.hpp"
 #include "wisp/dtype.hpp"
@@ -12,3 +13,4 @@
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/stop.hpp"
+#include "wisp/store.hpp"

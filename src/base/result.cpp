@@ -14,6 +14,10 @@ std::string_view name_of(ErrorKind kind) {
         case ErrorKind::kUnavailable: return "unavailable";
         case ErrorKind::kUnsupported: return "unsupported";
         case ErrorKind::kNoSpace: return "no_space";
+        case ErrorKind::kNoRun: return "no_run";
+        case ErrorKind::kGap: return "gap";
+        case ErrorKind::kForked: return "forked";
+        case ErrorKind::kIncapable: return "incapable";
         case ErrorKind::kInternal: return "internal";
     }
     return "internal";
