@@ -4,7 +4,9 @@
 // values, then the cure. Foreign text inside an error is already escaped for terminals and logs.
 #pragma once
 
+#include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +37,8 @@ std::string_view name_of(ErrorKind kind);
 struct Error {
     ErrorKind kind = ErrorKind::kInternal;
     std::string text;
+    /// How long the other side asked to be left alone, beside kUnavailable.
+    std::optional<std::uint32_t> retry_after_ms = std::nullopt;
 };
 
 template <class T>

@@ -54,7 +54,8 @@ class Store {
     virtual Result<ObjectInfo> head(const std::string& key) = 0;
     /// An object that is not there is as good as removed.
     virtual Result<void> remove(const std::string& key) = 0;
-    /// Up to `limit` objects whose keys start with `prefix` and come after `after`, ascending.
+    /// Up to `limit` objects whose keys start with `prefix` and come after `after`, ascending by
+    /// bytes. kInvalid when no key could start with `prefix`.
     virtual Result<std::vector<ListedObject>> list(const std::string& prefix,
                                                    const std::string& after, std::size_t limit) = 0;
     /// The store's own clock, milliseconds since 1970: only its times are compared with each other.

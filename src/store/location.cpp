@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <cctype>
+#include <filesystem>
+#include <optional>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "store/folder_store.hpp"
+#include "wisp/store.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kKnown =
+    "give s3://bucket/prefix, file:///absolute/path, or the path of a folder";
+
+Error bad_address(const std::string& url, std::string_view why) {
+    return {ErrorKind::kInvalid, fmt::format("address {} {}; {}", shown(url), why, kKnown)};
+}
+
+/// The part before "://", if there is one and it reads like a scheme.
+std::optional<std::string> scheme_of(const std::string& url) {
+    const std::size_t end = url.find("://");
+    if (end == std::string::npos || end == 0) return std::nullopt;
+    std::string scheme;
+    for (const char c : url.substr(0, end)) {
+        const auto letter = static_cast<unsigned char>(c);
+        if (!std::isalnum(letter) && c != '+' && c != '-' && c != '.') return std::nullopt;
+        scheme += static_cast<char>(std::tolower(letter));
+    }
+    return scheme;
+}
+
+int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/// nullopt when a '%' is not followed by two hex digits.
+std::optional<std::string> percent_decoded(std::string_view text) {
+    std::string decoded;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded += text[i];
+            continue;
+        }
+        if (i + 2 >= text.size()) return std::nullopt;
+        const int high = hex_value(text[i + 1]);
+        const int low = hex_value(text[i + 2]);
+        if (high < 0 || low < 0) return std::nullopt;
+        decoded += static_cast<char>(high * 16 + low);
+        i += 2;
+    }
+    return decoded;
+}
+
+/// Rooted at "/", so that one run can reach its neighbours by their prefixes.
+Result<Location> open_folder(const std::string& path, const std::string& url) {
+    if (path.empty() || path.find('\0') != std::string::npos) {
+        return std::unexpected(bad_address(url, "names no folder"));
+    }
+    std::error_code failure;
+    fs::path absolute = fs::absolute(path, failure);
+    bool climbs = false;
+    for (const fs::path& part : absolute) climbs = climbs || part == "..";
+    // ".." after a symbolic link leads where the link points, which only the file system knows.
+    if (!failure && climbs) absolute = fs::weakly_canonical(absolute, failure);
+    if (failure) {
+        return std::unexpected(bad_address(url, "cannot be resolved: " + failure.message()));
+    }
+    std::string prefix = absolute.lexically_normal().relative_path().string();
+    while (prefix.ends_with('/')) prefix.pop_back();
+    if (!prefix.empty()) WISP_TRY(check_key(prefix));
+    return Location{std::make_shared<FolderStore>("/", prefix), prefix, url};
+}
+
+Result<Location> open_file_url(const std::string& url) {
+    std::string_view rest = std::string_view(url).substr(url.find("://") + 3);
+    if (rest.starts_with("localhost/")) rest.remove_prefix(9);
+    if (!rest.starts_with('/')) {
+        return std::unexpected(bad_address(url, "names another machine or a relative path"));
+    }
+    const auto path = percent_decoded(rest);
+    if (!path) return std::unexpected(bad_address(url, "has a broken %-escape"));
+    return open_folder(*path, url);
+}
+
+}  // namespace
+
+Result<Location> open_location(const std::string& url) {
+    if (url.empty()) return std::unexpected(bad_address(url, "is empty"));
+    const auto scheme = scheme_of(url);
+    if (!scheme) return open_folder(url, url);
+    if (*scheme == "file") return open_file_url(url);
+    if (*scheme == "s3") {
+        return fail(ErrorKind::kUnsupported, "this build of wisp cannot speak S3");
+    }
+    if (*scheme == "hf") {
+        return fail(ErrorKind::kUnsupported,
+                    fmt::format("{}: this version of wisp cannot speak to the Hugging Face Hub "
+                                "directly; use s3:// with the Hub's S3 gateway as AWS_ENDPOINT_URL",
+                                shown(url)));
+    }
+    return std::unexpected(bad_address(url, "has an unknown scheme"));
+}
+
+}  // namespace wisp

@@ -1,0 +1,16 @@
+// What every store checks before it acts, and reading an object whole.
+#pragma once
+
+#include <string_view>
+
+#include "wisp/store.hpp"
+
+namespace wisp {
+
+/// kInvalid when no valid key starts with `prefix`.
+Result<void> check_prefix(std::string_view prefix);
+
+/// The short answer of every store that has no such object.
+Error no_such_object(std::string_view key);
+
+}  // namespace wisp
