@@ -5,8 +5,12 @@
 #include <cstdlib>
 
 #include "base/random.hpp"
+#include "manual_clock.hpp"
+#include "store/fault_store.hpp"
 #include "store/folder_store.hpp"
 #include "store/memory_store.hpp"
+#include "store/metered_store.hpp"
+#include "store/retry_store.hpp"
 #include "temp_checkpoints.hpp"
 
 namespace wisp::testing {
@@ -24,6 +28,18 @@ StoreUnderTest folder_store() {
 StoreUnderTest opened_folder() {
     const auto folder = std::make_shared<TempFolder>();
     return {value_of(open_location((*folder / "run").string())), "", folder};
+}
+
+/// Losing replies and throttling must not show through retries.
+StoreUnderTest retry_of_faults() {
+    FaultPlan plan;
+    plan.fail_before = plan.reply_lost = plan.throttle = 0.1;
+    auto faulty = std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 3);
+    RetryPlan patient;
+    patient.tries = 100;
+    patient.total = Milliseconds(1'000'000'000);
+    auto clock = std::make_shared<ManualClock>();
+    return holding(std::make_shared<RetryStore>(std::move(faulty), patient, std::move(clock), 5));
 }
 
 /// Removes what a test left in a bucket that outlives it.
@@ -53,9 +69,15 @@ StoreUnderTest test_bucket() {
 }  // namespace
 
 std::vector<StoreFactory> store_factories() {
-    return {{"memory", [] { return holding(std::make_shared<MemoryStore>()); }},
+    const auto memory = [] { return std::make_shared<MemoryStore>(); };
+    return {{"memory", [=] { return holding(memory()); }},
             {"folder", folder_store},
             {"opened_folder", opened_folder},
+            {"retry", [=] { return holding(std::make_shared<RetryStore>(memory())); }},
+            {"retry_of_faults", retry_of_faults},
+            {"metered", [=] { return holding(std::make_shared<MeteredStore>(memory())); }},
+            {"no_faults",
+             [=] { return holding(std::make_shared<FaultStore>(memory(), FaultPlan{}, 1)); }},
             {"bucket", test_bucket}};
 }
 
