@@ -11,7 +11,16 @@ struct VerbWords {
     std::string name;
     std::string help;
     std::vector<std::string> options;
+    std::vector<VerbWords> parts;
 };
+
+bool is_group(const CLI::App& app) {
+    return app.get_name().empty() || app.get_display_name().starts_with("[");
+}
+
+std::vector<const CLI::App*> apps_below(const CLI::App& app) {
+    return app.get_subcommands([](const CLI::App*) { return true; });
+}
 
 /// Read off the parser itself, so that completion cannot drift from the verbs.
 void collect_options(const CLI::App& app, std::vector<std::string>& words) {
@@ -19,34 +28,57 @@ void collect_options(const CLI::App& app, std::vector<std::string>& words) {
         for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
         for (const std::string& name : option->get_snames()) words.push_back("-" + name);
     }
-    for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (group->get_name().empty() || group->get_display_name().starts_with("[")) {
-            collect_options(*group, words);
-        }
+    for (const CLI::App* group : apps_below(app)) {
+        if (is_group(*group)) collect_options(*group, words);
     }
 }
 
 std::vector<VerbWords> collect_verbs(const CLI::App& app) {
     std::vector<VerbWords> verbs;
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-        VerbWords words{verb->get_name(), verb->get_description(), {}};
+    for (const CLI::App* verb : apps_below(app)) {
+        if (is_group(*verb)) continue;
+        VerbWords words{verb->get_name(), verb->get_description(), {}, collect_verbs(*verb)};
         collect_options(*verb, words.options);
         verbs.push_back(std::move(words));
     }
     return verbs;
 }
 
+std::string names_of(const std::vector<VerbWords>& verbs) {
+    std::string names;
+    for (const VerbWords& verb : verbs) names += (names.empty() ? "" : " ") + verb.name;
+    return names;
+}
+
+/// In single quotes, as all three shells read them.
+std::string quoted(const std::string& text) {
+    std::string out = "'";
+    for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+    return out + "'";
+}
+
 void print_bash(const std::vector<VerbWords>& verbs) {
     fmt::print(
         "_wisp() {{\n  local cur=${{COMP_WORDS[COMP_CWORD]}} words\n  case ${{COMP_WORDS[1]}} "
         "in\n");
-    std::string names;
     for (const VerbWords& verb : verbs) {
         fmt::print("    {}) words='{}' ;;\n", verb.name, fmt::join(verb.options, " "));
-        names += " " + verb.name;
     }
-    fmt::print("  esac\n  if [ \"$COMP_CWORD\" -eq 1 ]; then words='{} --help --version'; fi\n",
-               names.substr(1));
+    fmt::print("  esac\n");
+    for (const VerbWords& verb : verbs) {
+        if (verb.parts.empty()) continue;
+        fmt::print("  if [ \"${{COMP_WORDS[1]}}\" = {} ]; then\n", verb.name);
+        fmt::print("    if [ \"$COMP_CWORD\" -eq 2 ]; then words='{} --help'; fi\n",
+                   names_of(verb.parts));
+        fmt::print("    case ${{COMP_WORDS[2]}} in\n");
+        for (const VerbWords& part : verb.parts) {
+            fmt::print("      {}) [ \"$COMP_CWORD\" -gt 2 ] && words='{}' ;;\n", part.name,
+                       fmt::join(part.options, " "));
+        }
+        fmt::print("    esac\n  fi\n");
+    }
+    fmt::print("  if [ \"$COMP_CWORD\" -eq 1 ]; then words='{} --help --version'; fi\n",
+               names_of(verbs));
     fmt::print(
         "  if [ \"${{COMP_WORDS[COMP_CWORD-1]}}\" = --codec ]; then words='compact plain gap'; "
         "fi\n");
@@ -56,22 +88,50 @@ void print_bash(const std::vector<VerbWords>& verbs) {
 
 void print_zsh(const std::vector<VerbWords>& verbs) {
     fmt::print("#compdef wisp\n_wisp() {{\n  if (( CURRENT == 2 )); then\n    local -a verbs=(\n");
-    for (const VerbWords& verb : verbs) fmt::print("      '{}:{}'\n", verb.name, verb.help);
-    fmt::print("    )\n    _describe verb verbs\n    return\n  fi\n  case $words[2] in\n");
+    for (const VerbWords& verb : verbs) {
+        fmt::print("      {}\n", quoted(verb.name + ":" + verb.help));
+    }
+    fmt::print("    )\n    _describe verb verbs\n    return\n  fi\n");
+    for (const VerbWords& verb : verbs) {
+        if (verb.parts.empty()) continue;
+        fmt::print("  if [[ $words[2] == {} ]]; then\n", verb.name);
+        fmt::print("    if (( CURRENT == 3 )); then compadd -- {}; return; fi\n",
+                   names_of(verb.parts));
+        fmt::print("    case $words[3] in\n");
+        for (const VerbWords& part : verb.parts) {
+            fmt::print("      {}) compadd -- {} ;;\n", part.name, fmt::join(part.options, " "));
+        }
+        fmt::print("    esac\n    _files\n    return\n  fi\n");
+    }
+    fmt::print("  case $words[2] in\n");
     for (const VerbWords& verb : verbs) {
         fmt::print("    {}) compadd -- {} ;;\n", verb.name, fmt::join(verb.options, " "));
     }
     fmt::print("  esac\n  _files\n}}\ncompdef _wisp wisp\n");
 }
 
+/// The options of one verb, offered where `condition` holds.
+void print_fish_options(const std::string& condition, const std::vector<std::string>& options) {
+    for (const std::string& option : options) {
+        const bool is_long = option.starts_with("--");
+        fmt::print("complete -c wisp -n '{}' -{} {}\n", condition, is_long ? "l" : "s",
+                   option.substr(is_long ? 2 : 1));
+    }
+}
+
 void print_fish(const std::vector<VerbWords>& verbs) {
     for (const VerbWords& verb : verbs) {
-        fmt::print("complete -c wisp -n __fish_use_subcommand -a {} -d '{}'\n", verb.name,
-                   verb.help);
-        for (const std::string& option : verb.options) {
-            const bool is_long = option.starts_with("--");
-            fmt::print("complete -c wisp -n '__fish_seen_subcommand_from {}' -{} {}\n", verb.name,
-                       is_long ? "l" : "s", option.substr(is_long ? 2 : 1));
+        fmt::print("complete -c wisp -n __fish_use_subcommand -a {} -d {}\n", verb.name,
+                   quoted(verb.help));
+        const std::string seen = "__fish_seen_subcommand_from " + verb.name;
+        print_fish_options(seen, verb.options);
+        for (const VerbWords& part : verb.parts) {
+            fmt::print(
+                "complete -c wisp -n '{}; and not __fish_seen_subcommand_from {}' -a {} "
+                "-d {}\n",
+                seen, names_of(verb.parts), part.name, quoted(part.help));
+            print_fish_options(seen + "; and __fish_seen_subcommand_from " + part.name,
+                               part.options);
         }
     }
 }

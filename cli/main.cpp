@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
     wisp::cli::add_merge(app, outcome);
     wisp::cli::add_inspect(app, outcome);
     wisp::cli::add_verify(app, outcome);
+    wisp::cli::add_key(app, outcome);
     wisp::cli::add_completion(app, outcome);
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);

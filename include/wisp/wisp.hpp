@@ -12,5 +12,7 @@
 #include "wisp/progress.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/signing.hpp"
 #include "wisp/stop.hpp"
 #include "wisp/store.hpp"
+#include "wisp/trust.hpp"

@@ -85,4 +85,14 @@ std::string to_hex(std::string_view bytes) {
     return hex;
 }
 
+bool from_hex(std::string_view text, std::span<std::byte> into) {
+    if (text.size() != 2 * into.size()) return false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const std::size_t digit = std::string_view(kHexDigits).find(text[i]);
+        if (digit == std::string_view::npos) return false;
+        into[i / 2] = static_cast<std::byte>(static_cast<unsigned>(into[i / 2]) << 4 | digit);
+    }
+    return true;
+}
+
 }  // namespace wisp

@@ -8,7 +8,7 @@ import pytest
 from checkpoints import CODECS
 from run_wisp import BINARY, ERROR, USAGE, WRONG_BASE, answer, refused, run, wisp
 
-VERBS = ("diff", "apply", "merge", "inspect", "verify", "completion")
+VERBS = ("diff", "apply", "merge", "inspect", "verify", "key", "completion")
 
 
 def calls(chain, tmp_path):
