@@ -14,7 +14,7 @@ group=${1:-build}
 case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
-                     libgtest-dev libgmock-dev) ;;
+                     libgtest-dev libgmock-dev libcpp-httplib-dev) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
     *)     echo "usage: tools/setup.sh [build|test|bench|fuzz]" >&2; exit 2 ;;
@@ -73,6 +73,7 @@ make_venv() {
 
 install_packages
 case $group in
-    test)  make_venv build/venv tests/requirements.txt ;;
+    test)  make_venv build/venv tests/requirements.txt
+           tools/test_servers.sh ;;
     bench) make_venv build/bench-venv bench/requirements.txt bench/requirements-arc3.txt ;;
 esac

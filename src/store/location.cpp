@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "store/folder_store.hpp"
+#include "store/s3/s3_store.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {
@@ -90,6 +92,17 @@ Result<Location> open_file_url(const std::string& url) {
     return open_folder(*path, url);
 }
 
+/// Nothing in it is escaped: a key may hold any character, '%' included.
+Result<Location> open_bucket(const std::string& url) {
+    const std::string rest = url.substr(url.find("://") + 3);
+    const std::size_t slash = std::min(rest.find('/'), rest.size());
+    std::string prefix = slash < rest.size() ? rest.substr(slash + 1) : std::string();
+    while (prefix.ends_with('/')) prefix.pop_back();
+    if (!prefix.empty()) WISP_TRY(check_key(prefix));
+    WISP_ASSIGN(std::shared_ptr<Store> store, open_s3_store(rest.substr(0, slash)));
+    return Location{std::move(store), std::move(prefix), url};
+}
+
 }  // namespace
 
 Result<Location> open_location(const std::string& url) {
@@ -97,9 +110,7 @@ Result<Location> open_location(const std::string& url) {
     const auto scheme = scheme_of(url);
     if (!scheme) return open_folder(url, url);
     if (*scheme == "file") return open_file_url(url);
-    if (*scheme == "s3") {
-        return fail(ErrorKind::kUnsupported, "this build of wisp cannot speak S3");
-    }
+    if (*scheme == "s3") return open_bucket(url);
     if (*scheme == "hf") {
         return fail(ErrorKind::kUnsupported,
                     fmt::format("{}: this version of wisp cannot speak to the Hugging Face Hub "

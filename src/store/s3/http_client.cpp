@@ -1,0 +1,270 @@
+#include "store/s3/http_client.hpp"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/text.hpp"
+#include "store/s3/http_url.hpp"
+#include "store/s3/wire_limits.hpp"
+#include "wisp/stop.hpp"
+
+namespace wisp {
+namespace {
+
+void start_curl_once() {
+    static std::once_flag once;
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+}
+
+struct Handle {
+    CURL* curl = curl_easy_init();
+    Handle() {
+        if (curl == nullptr) throw std::bad_alloc();
+    }
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+    ~Handle() { curl_easy_cleanup(curl); }
+};
+
+struct HeaderList {
+    curl_slist* list = nullptr;
+    HeaderList() = default;
+    HeaderList(const HeaderList&) = delete;
+    HeaderList& operator=(const HeaderList&) = delete;
+    ~HeaderList() { curl_slist_free_all(list); }
+    void add(const std::string& line) {
+        curl_slist* longer = curl_slist_append(list, line.c_str());
+        if (longer == nullptr) throw std::bad_alloc();
+        list = longer;
+    }
+};
+
+/// What the callbacks of one exchange share.
+struct Exchange {
+    const HttpRequest* request = nullptr;
+    CURL* curl = nullptr;
+    HttpResponse response;
+    std::uint64_t header_bytes = 0;
+    std::uint64_t answer_limit = 0;
+    bool too_long = false;
+};
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    for (char& c : out) {
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::size_t on_header(char* data, std::size_t one, std::size_t count, void* user) {
+    auto& exchange = *static_cast<Exchange*>(user);
+    const std::string_view line(data, one * count);
+    exchange.header_bytes += line.size();
+    if (exchange.header_bytes > limits::kHttpHeaderBytes) {
+        exchange.too_long = true;
+        return 0;
+    }
+    // A status line starts a new answer: what came before was "100 Continue" or a proxy speaking.
+    if (line.starts_with("HTTP/")) {
+        exchange.response.headers.clear();
+        return line.size();
+    }
+    if (const auto colon = line.find(':'); colon != std::string_view::npos) {
+        exchange.response.headers.emplace_back(lower(trimmed(line.substr(0, colon))),
+                                               std::string(trimmed(line.substr(colon + 1))));
+    }
+    return line.size();
+}
+
+std::size_t on_body(char* data, std::size_t one, std::size_t count, void* user) {
+    auto& exchange = *static_cast<Exchange*>(user);
+    const std::size_t size = one * count;
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    long status = 0;
+    curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
+    HttpResponse& response = exchange.response;
+    const std::span<std::byte> into = exchange.request->into;
+    if (!into.empty() && (status == 200 || status == 206)) {
+        if (size > into.size() - response.into_bytes) {
+            exchange.too_long = true;
+            return 0;
+        }
+        std::memcpy(into.data() + response.into_bytes, bytes, size);
+        response.into_bytes += size;
+        return size;
+    }
+    if (size > exchange.answer_limit - response.body.size()) {
+        exchange.too_long = true;
+        return 0;
+    }
+    response.body.insert(response.body.end(), bytes, bytes + size);
+    return size;
+}
+
+int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    const auto& exchange = *static_cast<const Exchange*>(user);
+    return !exchange.request->despite_stop && stop_requested() ? 1 : 0;
+}
+
+template <class T>
+void set(CURL* curl, CURLoption option, T value) {
+    curl_easy_setopt(curl, option, value);
+}
+
+void set_method(CURL* curl, const HttpRequest& request) {
+    const bool carries_body =
+        request.method == "PUT" || request.method == "POST" || !request.body.empty();
+    if (request.method == "HEAD") {
+        set(curl, CURLOPT_NOBODY, 1L);
+    } else if (carries_body) {
+        // The body is sent from where it lies, and again from its start on a fresh connection when
+        // a kept one turns out to be dead.
+        set(curl, CURLOPT_POST, 1L);
+        set(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+        set(curl, CURLOPT_POSTFIELDS,
+            request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
+    } else {
+        set(curl, CURLOPT_HTTPGET, 1L);
+    }
+    if (request.method != "HEAD") set(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+}
+
+void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, char* problem) {
+    const HttpRequest& request = *exchange.request;
+    set(curl, CURLOPT_ERRORBUFFER, problem);
+    set(curl, CURLOPT_URL, request.url.c_str());
+    set(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    set(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    set(curl, CURLOPT_PATH_AS_IS, 1L);
+    set(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    set(curl, CURLOPT_NOSIGNAL, 1L);
+    set(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    set(curl, CURLOPT_BUFFERSIZE, 256L * 1024);
+    set(curl, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
+    set(curl, CURLOPT_SSL_VERIFYPEER, 1L);
+    set(curl, CURLOPT_SSL_VERIFYHOST, 2L);
+    set(curl, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+    if (!ca_bundle.empty()) set(curl, CURLOPT_CAINFO, ca_bundle.c_str());
+    if (request.without_proxy) set(curl, CURLOPT_NOPROXY, "*");
+    set(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
+    set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(curl, CURLOPT_LOW_SPEED_TIME,
+        static_cast<long>(std::max<std::int64_t>(1, request.stall_timeout.count() / 1000)));
+    set(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(request.total_timeout.count()));
+    set(curl, CURLOPT_HEADERFUNCTION, &on_header);
+    set(curl, CURLOPT_HEADERDATA, &exchange);
+    set(curl, CURLOPT_WRITEFUNCTION, &on_body);
+    set(curl, CURLOPT_WRITEDATA, &exchange);
+    set(curl, CURLOPT_NOPROGRESS, 0L);
+    set(curl, CURLOPT_XFERINFOFUNCTION, &on_progress);
+    set(curl, CURLOPT_XFERINFODATA, &exchange);
+    set_method(curl, request);
+}
+
+Error transport_error(CURLcode code, const Exchange& exchange, const char* problem) {
+    const HttpRequest& request = *exchange.request;
+    const auto url = parse_url(request.url);
+    const std::string where = url ? url->origin() : "the store";
+    const std::string why = problem[0] != '\0' ? problem : curl_easy_strerror(code);
+    if (exchange.too_long) {
+        return {ErrorKind::kCorrupt,
+                fmt::format("{} {}: the answer is longer than it may be; the transfer was ended",
+                            request.method, where)};
+    }
+    if (code == CURLE_ABORTED_BY_CALLBACK) {
+        return {ErrorKind::kUnavailable, "stopped as asked, with a request under way"};
+    }
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        return {ErrorKind::kDenied,
+                fmt::format("{} {}: its certificate is not trusted ({}); AWS_CA_BUNDLE names a "
+                            "file of trusted certificates",
+                            request.method, where, shown(why))};
+    }
+    if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
+        return {ErrorKind::kInvalid, fmt::format("{} {}: {}", request.method, where, shown(why))};
+    }
+    return {ErrorKind::kUnavailable,
+            fmt::format("{} {}: {}; check that the address is right and can be reached",
+                        request.method, where, shown(why))};
+}
+
+}  // namespace
+
+std::string_view HttpResponse::header(std::string_view name) const {
+    const auto at = std::ranges::find(headers, name, &std::pair<std::string, std::string>::first);
+    return at == headers.end() ? std::string_view() : std::string_view(at->second);
+}
+
+class HttpClient::Pool {
+  public:
+    std::unique_ptr<Handle> take() {
+        const std::lock_guard lock(mutex_);
+        if (idle_.empty()) return std::make_unique<Handle>();
+        auto handle = std::move(idle_.back());
+        idle_.pop_back();
+        return handle;
+    }
+    void give_back(std::unique_ptr<Handle> handle) {
+        // Forgets pointers into the finished exchange, and keeps the connection.
+        curl_easy_reset(handle->curl);
+        const std::lock_guard lock(mutex_);
+        if (idle_.size() < kIdleHandles) idle_.push_back(std::move(handle));
+    }
+
+  private:
+    static constexpr std::size_t kIdleHandles = 32;
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Handle>> idle_;
+};
+
+HttpClient::HttpClient(std::string ca_bundle) : ca_bundle_(std::move(ca_bundle)) {
+    start_curl_once();
+    pool_ = std::make_unique<Pool>();
+}
+
+HttpClient::~HttpClient() = default;
+
+Result<HttpResponse> HttpClient::perform(const HttpRequest& request) {
+    HeaderList headers;
+    headers.add("Expect:");
+    bool typed = false;
+    for (const auto& [name, value] : request.headers) {
+        if ((name + value).find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos) {
+            return fail(ErrorKind::kInvalid,
+                        fmt::format("the header {} holds a line break", shown(name)));
+        }
+        typed = typed || lower(name) == "content-type";
+        // libcurl takes "Name:" as the wish to leave the header out, and "Name;" as an empty one.
+        headers.add(value.empty() ? name + ";" : name + ": " + value);
+    }
+    if (!typed) headers.add("Content-Type:");
+
+    auto handle = pool_->take();
+    char problem[CURL_ERROR_SIZE] = "";
+    Exchange exchange;
+    exchange.request = &request;
+    exchange.curl = handle->curl;
+    exchange.answer_limit =
+        request.answer_limit != 0 ? request.answer_limit : limits::kHttpAnswerBytes;
+    configure(handle->curl, exchange, ca_bundle_, problem);
+    set(handle->curl, CURLOPT_HTTPHEADER, headers.list);
+    const CURLcode code = curl_easy_perform(handle->curl);
+    curl_easy_getinfo(handle->curl, CURLINFO_RESPONSE_CODE, &exchange.response.status);
+    pool_->give_back(std::move(handle));
+    if (code != CURLE_OK) return std::unexpected(transport_error(code, exchange, problem));
+    return std::move(exchange.response);
+}
+
+}  // namespace wisp

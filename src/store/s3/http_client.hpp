@@ -1,0 +1,65 @@
+// One HTTP exchange at a time per caller, over libcurl; the thin layer that everything remote uses.
+//
+// Never follows a redirect, never retries, never decodes a body, always verifies TLS, and never
+// holds more of an answer than the request allows. Thread-safe: handles, and with them the open
+// connections, are lent out from a pool. An exchange ends early when request_stop() was called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.hpp"
+#include "store/s3/sigv4.hpp"
+#include "wisp/clock.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+struct HttpRequest {
+    std::string method = "GET";
+    std::string url;
+    NamedValues headers;
+    std::span<const std::byte> body;  // must outlive the exchange
+    std::span<std::byte> into;        // where the body of a 200 or 206 goes, if not empty
+    std::uint64_t answer_limit = 0;   // most bytes of any other body; 0: the usual limit
+    Milliseconds connect_timeout{10'000};
+    Milliseconds stall_timeout{30'000};  // without a byte moving
+    Milliseconds total_timeout{0};       // 0: none
+    bool without_proxy = false;          // metadata services live on this machine
+    bool despite_stop = false;           // cleaning up after a stop
+};
+
+struct HttpResponse {
+    long status = 0;
+    NamedValues headers;  // names in lower case
+    Bytes body;
+    std::size_t into_bytes = 0;
+
+    /// The first header of that (lower-case) name, else empty.
+    std::string_view header(std::string_view name) const;
+    std::string_view body_text() const {
+        return {reinterpret_cast<const char*>(body.data()), body.size()};
+    }
+};
+
+class HttpClient {
+  public:
+    /// `ca_bundle`: a file of certificates instead of the system's; may be empty.
+    explicit HttpClient(std::string ca_bundle = {});
+    ~HttpClient();
+
+    /// Any answer, whatever its status. kUnavailable when none came whole; kCorrupt when it is
+    /// longer than allowed; kDenied when the server's certificate is not trusted.
+    Result<HttpResponse> perform(const HttpRequest& request);
+
+  private:
+    class Pool;
+    std::string ca_bundle_;
+    std::unique_ptr<Pool> pool_;
+};
+
+}  // namespace wisp

@@ -1,0 +1,108 @@
+#include "store/s3/s3_error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/text.hpp"
+
+namespace wisp {
+namespace {
+
+struct Rule {
+    std::string_view code;
+    ErrorKind kind;
+};
+
+/// Codes whose meaning the status alone does not tell.
+constexpr std::array kRules = {
+    Rule{"AccessDenied", ErrorKind::kDenied},
+    Rule{"AuthorizationHeaderMalformed", ErrorKind::kDenied},
+    Rule{"BadDigest", ErrorKind::kUnavailable},
+    Rule{"ExpiredToken", ErrorKind::kDenied},
+    Rule{"InternalError", ErrorKind::kUnavailable},
+    Rule{"InvalidAccessKeyId", ErrorKind::kDenied},
+    Rule{"InvalidToken", ErrorKind::kDenied},
+    Rule{"NoSuchBucket", ErrorKind::kNotFound},
+    Rule{"NoSuchUpload", ErrorKind::kUnavailable},
+    Rule{"NotImplemented", ErrorKind::kIncapable},
+    Rule{"OperationAborted", ErrorKind::kUnavailable},
+    Rule{"QuotaExceeded", ErrorKind::kNoSpace},
+    Rule{"QuotaExceededException", ErrorKind::kNoSpace},
+    Rule{"RequestTimeout", ErrorKind::kUnavailable},
+    Rule{"ServiceUnavailable", ErrorKind::kUnavailable},
+    Rule{"SignatureDoesNotMatch", ErrorKind::kDenied},
+    Rule{"SlowDown", ErrorKind::kUnavailable},
+    Rule{"XAmzContentSHA256Mismatch", ErrorKind::kUnavailable},
+    Rule{"XMinioStorageFull", ErrorKind::kNoSpace},
+};
+
+ErrorKind kind_of(long status, const std::string& code) {
+    const auto rule = std::ranges::find(kRules, code, &Rule::code);
+    if (rule != kRules.end()) return rule->kind;
+    if (status == 401 || status == 403) return ErrorKind::kDenied;
+    if (status == 404) return ErrorKind::kNotFound;
+    if (status == 405 || status == 501) return ErrorKind::kIncapable;
+    if (status == 408 || status == 409 || status == 429) return ErrorKind::kUnavailable;
+    if (status == 507) return ErrorKind::kNoSpace;
+    if (status >= 500) return ErrorKind::kUnavailable;
+    return status >= 300 ? ErrorKind::kInvalid : ErrorKind::kCorrupt;
+}
+
+/// Seconds to wait, as the server asks; empty when it does not.
+std::string retry_after(const HttpResponse& response) {
+    std::string_view text = response.header("retry-after");
+    // Hugging Face: RateLimit: "api";r=0;t=55
+    const std::string_view limit = response.header("ratelimit");
+    if (const auto at = limit.find("t="); text.empty() && at != std::string_view::npos) {
+        text = limit.substr(at + 2);
+    }
+    const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    return digits > 9 ? std::string() : std::string(text.substr(0, digits));
+}
+
+std::string cure_of(ErrorKind kind, const S3Settings& settings, const std::string& code,
+                    const HttpResponse& response) {
+    switch (kind) {
+        case ErrorKind::kDenied:
+            return "check the keys (AWS_ACCESS_KEY_ID or AWS_PROFILE), their permissions on the "
+                   "bucket, AWS_REGION and the endpoint";
+        case ErrorKind::kNotFound:
+            if (code == "NoSuchBucket") {
+                return fmt::format(
+                    "there is no bucket {}; create it, or check the name and "
+                    "AWS_ENDPOINT_URL",
+                    shown(settings.bucket));
+            }
+            return "there is no such object";
+        case ErrorKind::kNoSpace: return "the store is full or a quota is used up; free room there";
+        case ErrorKind::kIncapable:
+            return "this store cannot do it; use another, or ask it with `wisp doctor`";
+        case ErrorKind::kUnavailable: {
+            const std::string wait = retry_after(response);
+            return wait.empty() ? "try again" : fmt::format("try again (Retry-After: {})", wait);
+        }
+        default: return "check the endpoint (AWS_ENDPOINT_URL) and the bucket";
+    }
+}
+
+}  // namespace
+
+Error s3_error(const S3Settings& settings, const std::string& what, const HttpResponse& response,
+               const S3Problem& problem) {
+    const ErrorKind kind = kind_of(response.status, problem.code);
+    std::string said = fmt::format("{}", response.status);
+    if (!problem.code.empty()) said += " " + shown(problem.code);
+    if (!problem.message.empty()) said += ": " + shown(problem.message);
+    return {kind, fmt::format("{} in {}: {}; {}", what, settings.label(), said,
+                              cure_of(kind, settings, problem.code, response))};
+}
+
+Error s3_error(const S3Settings& settings, const std::string& what, const HttpResponse& response) {
+    const S3Problem problem = parse_problem(response.body_text()).value_or(S3Problem{});
+    return s3_error(settings, what, response, problem);
+}
+
+}  // namespace wisp

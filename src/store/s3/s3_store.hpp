@@ -1,0 +1,25 @@
+// A bucket of any S3-compatible store, behind the Store interface.
+//
+// Never repeats a request except to settle the clock, the keys, the region, or a 409 of create():
+// retrying is another wrapper's. Large puts are multipart; create() never is, since some stores
+// ignore the condition there. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/s3/s3_settings.hpp"
+#include "wisp/clock.hpp"
+#include "wisp/result.hpp"
+#include "wisp/store.hpp"
+
+namespace wisp {
+
+/// With the settings of the environment; nothing is contacted yet.
+Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket);
+
+/// The same with everything given, for tests.
+std::shared_ptr<Store> make_s3_store(const S3Settings& settings, const Environment& environment,
+                                     std::shared_ptr<Clock> clock);
+
+}  // namespace wisp
