@@ -17,6 +17,7 @@
 #include "wisp/progress.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 
@@ -36,7 +37,7 @@ struct TensorPlace {
 /// What to do with a checkpoint whose in-place apply was interrupted: it is between two states.
 enum class PendingApply { kRefuse, kAllow };
 
-class Checkpoint {
+class Checkpoint : public Weights {
   public:
     /// `path` is a .safetensors file, or a folder with model.safetensors.index.json (or, lacking
     /// an index, with exactly one .safetensors file).
@@ -46,15 +47,15 @@ class Checkpoint {
 
     Checkpoint(Checkpoint&&) noexcept;
     Checkpoint& operator=(Checkpoint&&) noexcept;
-    ~Checkpoint();
+    ~Checkpoint() override;
 
     const std::filesystem::path& path() const;
     bool is_folder() const;
-    const Schema& schema() const;
+    const Schema& schema() const override;
     /// The files that hold tensors, in ascending order of name.
     const std::vector<CheckpointFile>& files() const;
     const TensorPlace& place(std::size_t tensor) const;
-    std::span<const std::byte> bytes(std::size_t tensor) const;
+    std::span<const std::byte> bytes(std::size_t tensor) const override;
     std::span<const std::byte> header_bytes(std::size_t file) const;
     /// The `__metadata__` of the first file.
     const std::map<std::string, std::string>& metadata() const;
@@ -66,7 +67,7 @@ class Checkpoint {
 };
 
 /// One pass over all bytes, at memory speed.
-Result<StateDigest> digest_of(const Checkpoint& checkpoint, unsigned threads = 0,
+Result<StateDigest> digest_of(const Weights& weights, unsigned threads = 0,
                               const Progress& progress = {});
 
 }  // namespace wisp

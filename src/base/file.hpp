@@ -75,6 +75,8 @@ class PendingFile {
     Result<void> reserve(std::uint64_t bytes);
     /// fsync, rename over the final name, fsync of the folder.
     Result<void> commit();
+    /// The rename alone, for what may be lost with the power but never be seen half.
+    Result<void> commit_unsynced();
 
   private:
     PendingFile() = default;

@@ -104,12 +104,17 @@ Result<void> PendingFile::reserve(std::uint64_t bytes) {
 
 Result<void> PendingFile::commit() {
     WISP_TRY(sync_file(handle_, final_));
+    WISP_TRY(commit_unsynced());
+    return sync_folder(folder_of(final_));
+}
+
+Result<void> PendingFile::commit_unsynced() {
     if (temporary_.empty()) WISP_TRY(give_temporary_name());
     if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
         return std::unexpected(file_error("rename to", final_, errno));
     }
     temporary_.clear();
-    return sync_folder(folder_of(final_));
+    return {};
 }
 
 }  // namespace wisp

@@ -21,4 +21,10 @@ TensorSeed seed_of(const TensorInfo& tensor) {
     return {load_le<std::uint64_t>(digest.data()), load_le<std::uint64_t>(digest.data() + 8)};
 }
 
+std::vector<TensorSeed> seeds_of(const Schema& schema) {
+    std::vector<TensorSeed> seeds;
+    for (const TensorInfo& tensor : schema.tensors()) seeds.push_back(seed_of(tensor));
+    return seeds;
+}
+
 }  // namespace wisp

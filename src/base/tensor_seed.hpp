@@ -18,5 +18,6 @@ void append_identity(Bytes& out, const TensorInfo& tensor);
 
 /// From name, dtype and shape: doc/format.md section 3.
 TensorSeed seed_of(const TensorInfo& tensor);
+std::vector<TensorSeed> seeds_of(const Schema& schema);
 
 }  // namespace wisp

@@ -43,7 +43,7 @@ Result<DeltaChain> DeltaChain::open(const std::vector<std::filesystem::path>& pa
         WISP_ASSIGN(BoundDelta bound, BoundDelta::bind(*delta, schema));
         chain.bound_.push_back(std::move(bound));
     }
-    for (const TensorInfo& tensor : schema.tensors()) chain.seeds_.push_back(seed_of(tensor));
+    chain.seeds_ = seeds_of(schema);
     return chain;
 }
 
@@ -147,7 +147,7 @@ Result<void> DeltaChain::check_counts(const ChainSums& sums) const {
     return {};
 }
 
-Error DeltaChain::explain(Error error, const Checkpoint& base, unsigned threads) const {
+Error DeltaChain::explain(Error error, const Weights& base, unsigned threads) const {
     if (error.kind != ErrorKind::kCorrupt || deltas_.empty() || !deltas_.front()->sealed()) {
         return error;
     }

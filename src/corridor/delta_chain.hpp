@@ -67,7 +67,7 @@ class DeltaChain {
     Result<Settled> settle(const std::optional<StateDigest>& base, const ChainSums& sums) const;
 
     /// Garbage may come from a damaged delta or from a wrong base; the digest of the base tells.
-    Error explain(Error error, const Checkpoint& base, unsigned threads) const;
+    Error explain(Error error, const Weights& base, unsigned threads) const;
 
   private:
     DeltaChain() = default;

@@ -10,6 +10,7 @@
 #include "encode/trl_encoder.hpp"
 #include "seal/delta_sealer.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 
@@ -55,5 +56,9 @@ class DeltaWriter {
     TouchedSums touched_;
     StateDigest old_state_;
 };
+
+/// As diff(), between weights wherever they lie. The schemas must be the same.
+Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
+                                const std::filesystem::path& delta, const DiffOptions& options);
 
 }  // namespace wisp

@@ -23,17 +23,21 @@ std::vector<std::filesystem::path> input_files(const Checkpoint& old_state,
 
 Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state,
                         const std::filesystem::path& delta, const DiffOptions& options) {
-    const Schema& schema = old_state.schema();
-    WISP_TRY(require_same_schema(schema, shown(old_state.path().string()), new_state.schema(),
-                                 shown(new_state.path().string())));
+    WISP_TRY(require_same_schema(old_state.schema(), shown(old_state.path().string()),
+                                 new_state.schema(), shown(new_state.path().string())));
     WISP_TRY(refuse_overwriting(delta, input_files(old_state, new_state)));
+    return diff_weights(old_state, new_state, delta, options);
+}
+
+Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
+                                const std::filesystem::path& delta, const DiffOptions& options) {
+    const Schema& schema = old_state.schema();
     const unsigned log2 = kDefaultLog2BlockElements;
     WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, schema, log2));
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);
-    std::vector<TensorSeed> seeds;
-    for (const TensorInfo& tensor : schema.tensors()) seeds.push_back(seed_of(tensor));
+    const std::vector<TensorSeed> seeds = seeds_of(schema);
     std::uint64_t done = 0;
 
     WISP_TRY(ordered_parallel<WrittenBlock>(
@@ -54,19 +58,17 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
     return writer.finish(writer.old_state(), options.step.value_or(0));
 }
 
-Result<StateDigest> digest_of(const Checkpoint& checkpoint, unsigned threads,
-                              const Progress& progress) {
-    const Schema& schema = checkpoint.schema();
+Result<StateDigest> digest_of(const Weights& weights, unsigned threads, const Progress& progress) {
+    const Schema& schema = weights.schema();
     const BlockGrid grid(schema, kDefaultLog2BlockElements);
-    std::vector<TensorSeed> seeds;
-    for (const TensorInfo& tensor : schema.tensors()) seeds.push_back(seed_of(tensor));
+    const std::vector<TensorSeed> seeds = seeds_of(schema);
     StateDigest digest;
     std::uint64_t done = 0;
     WISP_TRY(ordered_parallel<StateDigest>(
         grid.count(), thread_count(threads),
         [&](std::uint64_t index, unsigned) -> Result<StateDigest> {
             const BlockRange range = grid[index];
-            const auto block = range.of(checkpoint.bytes(range.tensor));
+            const auto block = range.of(weights.bytes(range.tensor));
             return active_kernels().mix_bytes(block.data(), block.size(), seeds[range.tensor],
                                               range.first_word());
         },

@@ -32,10 +32,6 @@ struct FoundTensor {
     TensorPlace place;
 };
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 /// The .safetensors files of a folder that has no index.
 Result<std::vector<std::string>> lone_file(const fs::path& folder) {
     std::vector<std::string> names;

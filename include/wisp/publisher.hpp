@@ -1,0 +1,116 @@
+// The trainer's side: weights in, committed steps out.
+//
+// The baseline is a replica of the last committed state; a delta is always against it, so a failed
+// publish loses nothing. Opening a publisher takes the run over: whoever wrote before is fenced and
+// finds out at its next commit (kFenced).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/delta.hpp"
+#include "wisp/replica.hpp"
+#include "wisp/run.hpp"
+
+namespace wisp {
+
+struct PublishOptions {
+    RunOptions run;
+    std::optional<RunSigner> signer;
+    Codec codec = Codec::kCompact;
+    /// Every N states; 0: when what a late joiner would read since the last anchor outweighs one.
+    std::uint64_t anchor_every = 0;
+    /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
+    std::optional<std::filesystem::path> public_base;
+    std::string public_base_name;
+    /// Configuration, tokenizer and the like that belong beside the weights.
+    std::vector<std::filesystem::path> side_files;
+    unsigned threads = 0;
+    unsigned parallel_uploads = 4;
+    std::uint64_t part_bytes = std::uint64_t{1} << 30;
+    /// Commits say that they are stale after this; 0: never.
+    Milliseconds expires_after = Milliseconds(0);
+    /// Take the run over even though this baseline was fenced before.
+    bool take_over = false;
+    Progress progress;
+};
+
+struct PublishReport {
+    std::uint64_t seq = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t step = 0;
+    std::string kind;
+    bool anchored = false;
+    bool rewound = false;
+    std::uint64_t changed_elements = 0;
+    std::uint64_t total_elements = 0;
+    std::uint64_t delta_bytes = 0;
+    std::uint64_t anchor_bytes = 0;
+    std::uint64_t uploaded_bytes = 0;
+    std::uint64_t reused_bytes = 0;  // were in the bucket already
+    StateDigest state;
+    double diff_seconds = 0;
+    double upload_seconds = 0;
+    double commit_seconds = 0;
+    double baseline_seconds = 0;
+};
+
+class Publisher {
+  public:
+    /// Brings the baseline to the run's head, from the bucket if need be. It must outlive this.
+    static Result<Publisher> open(const Location& run, Replica& baseline,
+                                  const PublishOptions& options);
+    Publisher(Publisher&&) noexcept;
+    Publisher& operator=(Publisher&&) noexcept;
+    ~Publisher();
+
+    /// Commits `weights` as `step`. kFenced: a newer writer owns the run, for good. After
+    /// kUnavailable the step may or may not be committed; the next call finds out.
+    /// A step at or below the head's is a rewind: a new epoch with an anchor of its own.
+    Result<PublishReport> publish(const Weights& weights, std::uint64_t step);
+    /// Says that the trainer lives, and moves the expiry on.
+    Result<void> heartbeat();
+    /// What would be taken for the next step if the caller names none.
+    std::uint64_t next_step() const;
+    const ReplicaRecord& at() const;
+    const std::string& run() const;
+
+  private:
+    friend class AsyncPublisher;
+    struct State;
+    explicit Publisher(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+/// Publishes behind the trainer's back. submit() returns as soon as what changed is encoded; when
+/// uploads lag, waiting steps are folded into the newest.
+class AsyncPublisher {
+  public:
+    using Done = std::function<void(const Result<PublishReport>&)>;
+    /// `done` is told of every commit and failure, on the uploading thread.
+    static Result<AsyncPublisher> start(Publisher publisher, Done done = {});
+    AsyncPublisher(AsyncPublisher&&) noexcept;
+    AsyncPublisher& operator=(AsyncPublisher&&) noexcept;
+    ~AsyncPublisher();
+
+    struct Submitted {
+        bool folded = false;  // an earlier step that had not been uploaded yet went into this one
+        double blocked_seconds = 0;
+    };
+    /// kFenced as publish(); other failures of earlier steps are retried with the next.
+    Result<Submitted> submit(const Weights& weights, std::uint64_t step);
+    /// Waits until everything submitted is committed, or says why it is not.
+    Result<void> flush();
+
+  private:
+    struct State;
+    explicit AsyncPublisher(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace wisp

@@ -1,0 +1,96 @@
+// A copy of the weights that moves from one committed state to another, and nowhere else.
+//
+// Two forms: a folder that any loader can open between steps, and memory. Whoever holds one may
+// read its weights between calls; a Replica is used from one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/change_set.hpp"
+#include "wisp/checkpoint.hpp"
+#include "wisp/delta.hpp"
+#include "wisp/result.hpp"
+#include "wisp/weights.hpp"
+
+namespace wisp {
+
+/// Where a replica stands, as it remembers it across restarts.
+struct ReplicaRecord {
+    std::string run;
+    std::uint64_t epoch = 0;
+    std::uint64_t seq = 0;        // the last commit it has taken in
+    std::string commit_hash;      // of that commit; empty when it came by a merged delta
+    std::uint64_t state_seq = 0;  // the commit that made its state; 0: it has none
+    std::uint64_t step = 0;
+    StateDigest state;
+    std::uint64_t line = 0;
+    std::uint64_t travelled = 0;
+    std::uint64_t count = 0;
+    std::uint64_t certificate_serial = 0;  // the highest met; lower ones are revoked
+    friend bool operator==(const ReplicaRecord&, const ReplicaRecord&) = default;
+};
+
+/// Leaves how far the log was followed, and takes away the state.
+inline void forget_state(ReplicaRecord& record) {
+    record.state_seq = record.step = record.line = record.travelled = record.count = 0;
+    record.state = {};
+}
+
+/// Proven changes of one block, delivered in order of tensors and elements.
+struct DeliveredBlock {
+    std::size_t tensor = 0;
+    std::uint64_t first_element = 0;
+    const BlockChanges* changes = nullptr;
+};
+using ChangeSink = std::function<Result<void>(const DeliveredBlock&)>;
+
+class Replica {
+  public:
+    virtual ~Replica() = default;
+    virtual std::string label() const = 0;
+    /// Null until there is a state.
+    virtual const Weights* weights() const = 0;
+    /// Finishes or undoes what an interrupted change left, proves the state, and reads the record:
+    /// nothing when new, state_seq 0 when the state was damaged.
+    virtual Result<std::optional<ReplicaRecord>> load() = 0;
+    virtual Result<void> save(const ReplicaRecord& record) = 0;
+    /// Moves to `after` by consecutive deltas, all or none. kWrongBase, kCorrupt: nothing changed.
+    virtual Result<ApplyReport> apply(const std::vector<std::filesystem::path>& deltas,
+                                      const ReplicaRecord& after) = 0;
+    /// Takes over a proven checkpoint folder that lies inside scratch(); its files are moved.
+    virtual Result<void> adopt(const std::filesystem::path& folder, const ReplicaRecord& after) = 0;
+    /// Forgets a state that turned out to be damaged; the next one must be adopted.
+    virtual Result<void> discard() = 0;
+    /// A folder for fetched files, on the same disk; survives restarts so that fetches resume.
+    virtual std::filesystem::path scratch() const = 0;
+};
+
+struct FolderReplicaOptions {
+    unsigned threads = 0;
+    /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
+    bool durable = true;
+    Progress progress;
+};
+
+/// Opens or makes `folder`, and locks it against other processes (kConflict).
+Result<std::unique_ptr<Replica>> open_folder_replica(const std::filesystem::path& folder,
+                                                     const FolderReplicaOptions& options = {});
+
+struct MemoryReplicaOptions {
+    unsigned threads = 0;
+    /// For fetched files; a temporary folder when empty.
+    std::filesystem::path scratch;
+    /// Told every proven change, after the replica's own memory holds it.
+    ChangeSink on_changes;
+    /// Told when a whole new state was taken over.
+    std::function<Result<void>(const Weights&)> on_adopt;
+};
+Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options = {});
+
+}  // namespace wisp

@@ -1,0 +1,120 @@
+// A run: the history of one model's weights in a bucket. Starting one, and looking at it.
+//
+// doc/protocol.md is the authority. All calls here are safe beside a publisher and any number of
+// followers. Failure kinds of every call on a run: kNoRun, kForked (another run, another history),
+// kDenied (credentials or signatures), kCorrupt, kUnavailable, kGap.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/clock.hpp"
+#include "wisp/digest.hpp"
+#include "wisp/result.hpp"
+#include "wisp/store.hpp"
+#include "wisp/trust.hpp"
+
+namespace wisp {
+
+struct RunOptions {
+    /// Unsigned runs are allowed, and labelled as such, unless keys are named.
+    TrustPolicy trust{.keys = {}, .allow_unsigned = true, .min_serial = 0};
+    std::shared_ptr<Clock> clock = system_clock();
+    /// Seeds nonces and jitter; 0 takes one from the system.
+    std::uint64_t seed = 0;
+};
+
+/// Who signs the commits one writes.
+struct RunSigner {
+    SigningKey key;
+    std::optional<Certificate> certificate;  // a root's word for the key
+};
+
+enum class CommitMode {
+    kExclusive,     // the store lets one of several racing writers win
+    kSingleWriter,  // it does not: forks are detected, not prevented
+};
+
+struct InitOptions {
+    RunOptions run;
+    CommitMode mode = CommitMode::kExclusive;
+    std::optional<RunSigner> signer;
+    /// Start from another run of the same bucket, at the state of this step (its newest if absent).
+    std::optional<Location> branch_of;
+    std::optional<std::uint64_t> branch_step;
+};
+
+struct InitReport {
+    std::string run;
+    bool already_there = false;  // an interrupted init of the same branch was completed
+    std::optional<std::uint64_t> branch_step;
+    std::uint64_t shared_bytes = 0;  // of the other run's objects, not copied
+};
+
+/// kConflict when there is a run already.
+Result<InitReport> init_run(const Location& where, const InitOptions& options);
+
+struct LogLine {
+    std::uint64_t seq = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t step = 0;
+    std::string kind;
+    std::string writer;
+    std::string signer;  // empty: unsigned
+    std::int64_t time_ms = 0;
+    std::uint64_t delta_bytes = 0;
+    std::uint64_t anchor_bytes = 0;
+    std::uint64_t changed_elements = 0;
+    std::uint64_t total_elements = 0;
+    StateDigest state;
+    std::optional<std::uint64_t> rewind_from;
+    std::string hash;
+};
+
+/// The newest `count` commits that are still there, newest first.
+Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count,
+                                      const RunOptions& options);
+
+struct ReplicaLine {
+    std::string id;
+    std::uint64_t seq = 0;
+    std::uint64_t step = 0;
+    std::uint64_t lag_steps = 0;  // states behind the head
+    std::int64_t seen_ms = 0;     // age of its last heartbeat
+    std::string state;            // "following", "stopped", …
+};
+
+struct AnchorLine {
+    std::uint64_t seq = 0;
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+    std::string base_name;
+};
+
+struct RunStatus {
+    std::string run;
+    CommitMode mode = CommitMode::kExclusive;
+    bool is_signed = false;
+    std::optional<LogLine> head;  // absent: nothing was published yet
+    std::int64_t head_age_ms = 0;
+    bool expired = false;
+    std::uint64_t floor_seq = 0;
+    std::vector<AnchorLine> anchors;
+    std::uint64_t merged_deltas = 0;
+    std::uint64_t stored_objects = 0;
+    std::uint64_t stored_bytes = 0;
+    std::uint64_t join_bytes = 0;  // what a late joiner would read now
+    std::uint64_t join_objects = 0;
+    std::vector<ReplicaLine> replicas;
+    std::vector<std::string> branches;
+};
+
+/// `count_objects` lists the bucket; without it the stored sizes stay 0.
+Result<RunStatus> read_status(const Location& where, const RunOptions& options,
+                              bool count_objects = true);
+
+}  // namespace wisp

@@ -1,0 +1,94 @@
+// What keeps a bucket small and sound: compact, retain, scrub, export.
+//
+// All may run beside a publisher and followers, from any machine that may write to the bucket.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wisp/progress.hpp"
+#include "wisp/run.hpp"
+
+namespace wisp {
+
+struct UpkeepOptions {
+    RunOptions run;
+    std::optional<RunSigner> signer;
+    /// Room for one checkpoint and the deltas at hand; a temporary folder when empty.
+    std::filesystem::path work;
+    unsigned threads = 0;
+    Progress progress;
+};
+
+struct CompactReport {
+    std::uint64_t merged = 0;  // new merged deltas
+    std::uint64_t merged_bytes = 0;
+    std::uint64_t spans_states = 0;  // that the merged deltas stand for
+    std::uint64_t join_bytes_before = 0;
+    std::uint64_t join_bytes_after = 0;
+    std::uint64_t join_objects_before = 0;
+    std::uint64_t join_objects_after = 0;
+};
+/// Merges deltas in powers of two, so that a late joiner reads O(log n) objects after an anchor.
+Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options);
+
+struct RetainOptions {
+    UpkeepOptions upkeep;
+    std::uint64_t keep_anchors = 2;
+    /// How long replicas that planned before may still read what the floor gave up.
+    Milliseconds grace = Milliseconds(3'600'000);
+    /// Objects that no commit names are removed at this age.
+    Milliseconds orphan_age = Milliseconds(24 * 3'600'000);
+    bool dry_run = false;
+};
+struct RetainReport {
+    std::uint64_t floor_seq = 0;
+    std::uint64_t floor_step = 0;
+    bool floor_moved = false;
+    std::uint64_t waiting_objects = 0;  // given up, but within the grace
+    std::uint64_t waiting_bytes = 0;
+    std::uint64_t removed_objects = 0;  // in a dry run: would be
+    std::uint64_t removed_bytes = 0;
+    std::uint64_t buried_commits = 0;
+    std::vector<std::string> held_by_branches;
+    std::vector<std::string> removed_keys;
+};
+Result<RetainReport> retain_run(const Location& where, const RetainOptions& options);
+
+struct ScrubFinding {
+    std::string what;
+    std::string problem;
+    std::string cure;
+};
+struct ScrubReport {
+    std::uint64_t commits = 0;
+    std::uint64_t objects = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t states_proven = 0;
+    std::vector<ScrubFinding> findings;
+};
+/// Reads every retained object again and proves hashes, chain, signatures; `replay` also walks all
+/// states and proves their digests.
+Result<ScrubReport> scrub_run(const Location& where, const UpkeepOptions& options, bool replay);
+/// Proves a replica's folder against what it remembers of itself.
+Result<ScrubReport> scrub_folder(const std::filesystem::path& folder, unsigned threads,
+                                 const Progress& progress);
+
+struct ExportReport {
+    std::uint64_t seq = 0;
+    std::uint64_t step = 0;
+    StateDigest state;
+    std::uint64_t fetched_bytes = 0;
+    std::uint64_t fetched_objects = 0;
+};
+/// Any retained step as a checkpoint folder; the newest when `step` is absent. `base` as in
+/// FollowOptions.
+Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
+                                 const std::filesystem::path& output,
+                                 const std::optional<std::filesystem::path>& base,
+                                 const UpkeepOptions& options);
+
+}  // namespace wisp

@@ -1,0 +1,220 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/deliver_changes.hpp"
+#include "corridor/paths.hpp"
+#include "format/replica_file.hpp"
+#include "format/run_keys.hpp"
+#include "wisp/replica.hpp"
+
+// What lies in a replica's folder beside the checkpoint:
+//   .wisp/replica.json   where it stands (format/replica_file.hpp)
+//   .wisp/lock           held while a process uses the folder
+//   .wisp/scratch/       fetched files; a checkpoint being put together
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+class FolderReplica : public Replica {
+  public:
+    FolderReplica(fs::path folder, FolderReplicaOptions options, FileHandle lock)
+        : folder_(std::move(folder)), options_(std::move(options)), lock_(std::move(lock)) {}
+
+    std::string label() const override { return folder_.string(); }
+    const Weights* weights() const override { return checkpoint_ ? &*checkpoint_ : nullptr; }
+    fs::path scratch() const override { return folder_ / ".wisp" / "scratch"; }
+
+    Result<std::optional<ReplicaRecord>> load() override {
+        WISP_TRY(read_file());
+        if (!file_.incoming.empty()) WISP_TRY(finish_moving());
+        if (!file_.at || file_.at->state_seq == 0) return file_.at;
+        if (options_.durable) {
+            // A damaged checkpoint is not the end: the follower replaces it.
+            if (const auto recovered = recover(folder_);
+                !recovered && recovered.error().kind != ErrorKind::kCorrupt &&
+                recovered.error().kind != ErrorKind::kNotFound) {
+                return std::unexpected(recovered.error());
+            }
+        }
+        auto opened = Checkpoint::open(folder_, PendingApply::kAllow);
+        if (!opened) {
+            WISP_TRY(discard());
+            return file_.at;
+        }
+        checkpoint_.emplace(std::move(*opened));
+        WISP_ASSIGN(const StateDigest state,
+                    digest_of(*checkpoint_, options_.threads, options_.progress));
+        if (file_.next && file_.next->state == state) {
+            file_.at = std::exchange(file_.next, std::nullopt);
+            WISP_TRY(write_file());
+        } else if (file_.at->state != state) {
+            WISP_TRY(discard());
+        }
+        return file_.at;
+    }
+
+    Result<void> save(const ReplicaRecord& record) override {
+        file_.at = record;
+        file_.next.reset();
+        return write_file();
+    }
+
+    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
+                              const ReplicaRecord& after) override {
+        if (!checkpoint_ || !file_.at) {
+            return fail(ErrorKind::kWrongBase, fmt::format("{} holds no state yet", label()));
+        }
+        file_.next = after;
+        WISP_TRY(write_file());
+        // Whoever uses a cache proves it first, so it needs neither journal nor sync.
+        auto report = options_.durable ? apply_durably(deltas)
+                                       : patch_unguarded(*checkpoint_, file_.at->state, deltas,
+                                                         options_.threads);
+        if (!report) return report;
+        if (report->result_proven && report->result != after.state) {
+            return fail(ErrorKind::kInternal,
+                        "the deltas lead to another state than their commit; report this as a bug");
+        }
+        WISP_TRY(save(after));
+        return report;
+    }
+
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        checkpoint_.reset();
+        file_.next = after;
+        file_.incoming = folder.filename().string();
+        file_.moving.clear();
+        std::error_code error;
+        for (const auto& item : fs::directory_iterator(folder, error)) {
+            file_.moving.push_back(item.path().filename().string());
+        }
+        if (error) return std::unexpected(file_error("list", folder, error.value()));
+        std::ranges::sort(file_.moving);
+        if (options_.durable) {
+            for (const std::string& name : file_.moving) {
+                WISP_ASSIGN(const FileHandle handle, open_for_update(folder / name));
+                WISP_TRY(sync_file(handle, folder / name));
+            }
+            WISP_TRY(sync_folder(folder));
+        }
+        WISP_TRY(write_file());
+        WISP_TRY(finish_moving());
+        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(folder_));
+        checkpoint_.emplace(std::move(opened));
+        return {};
+    }
+
+    Result<void> discard() override {
+        checkpoint_.reset();
+        file_.next.reset();
+        // How far the log was followed is kept: it is what reveals a rollback.
+        if (file_.at) forget_state(*file_.at);
+        return write_file();
+    }
+
+  private:
+    fs::path file_path() const { return folder_ / ".wisp" / "replica.json"; }
+
+    Result<void> read_file() {
+        std::error_code error;
+        if (!fs::exists(file_path(), error)) return {};
+        WISP_ASSIGN(const MappedFile mapped, MappedFile::open(file_path()));
+        auto parsed = parse_replica_file(as_text(mapped.bytes()));
+        if (parsed) {
+            file_ = std::move(*parsed);
+            return {};
+        }
+        // Written atomically, so this is damage; the weights can always be fetched again, but a
+        // replica must not forget how far it was: nobody else could tell it of a rollback.
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("{} is damaged ({}); to start over, remove it",
+                                shown(file_path().string()), parsed.error().text));
+    }
+
+    Result<void> write_file() {
+        WISP_ASSIGN(PendingFile pending, PendingFile::create(file_path()));
+        WISP_TRY(pending.append(as_bytes(write_replica_file(file_))));
+        return options_.durable ? pending.commit() : pending.commit_unsynced();
+    }
+
+    /// Rolls a change of checkpoint forward, however often it was interrupted.
+    Result<void> finish_moving() {
+        const fs::path from = scratch() / file_.incoming;
+        std::error_code error;
+        for (const std::string& name : file_.moving) {
+            if (!fs::exists(from / name, error)) continue;  // moved before
+            fs::rename(from / name, folder_ / name, error);
+            if (error) return std::unexpected(file_error("replace", folder_ / name, error.value()));
+        }
+        // Shards of the state before that the new one does not have would confuse a loader.
+        for (const std::string& name : file_.files) {
+            if (!std::ranges::binary_search(file_.moving, name)) fs::remove(folder_ / name, error);
+        }
+        if (options_.durable) WISP_TRY(sync_folder(folder_));
+        fs::remove_all(from, error);
+        fs::remove(folder_ / ".wisp-journal", error);
+        file_.files = std::exchange(file_.moving, {});
+        file_.incoming.clear();
+        file_.at = std::exchange(file_.next, std::nullopt);
+        return write_file();
+    }
+
+    Result<ApplyReport> apply_durably(const std::vector<fs::path>& deltas) {
+        ApplyOptions options;
+        options.threads = options_.threads;
+        options.touched_only = true;
+        options.progress = options_.progress;
+        return apply_in_place(folder_, deltas, options);
+    }
+
+    fs::path folder_;
+    FolderReplicaOptions options_;
+    FileHandle lock_;
+    ReplicaFile file_;
+    std::optional<Checkpoint> checkpoint_;
+};
+
+/// A checkpoint that somebody else put there must not be overwritten.
+Result<void> refuse_foreign_checkpoint(const fs::path& folder) {
+    std::error_code error;
+    if (fs::exists(folder / ".wisp" / "replica.json", error)) return {};
+    for (const auto& item : fs::directory_iterator(folder, error)) {
+        if (item.path().extension() != ".safetensors") continue;
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("{} holds a checkpoint that wisp did not put there; name a new "
+                                "folder, and this one as the base",
+                                shown(folder.string())));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Replica>> open_folder_replica(const fs::path& folder,
+                                                     const FolderReplicaOptions& options) {
+    WISP_TRY(refuse_foreign_checkpoint(folder));
+    std::error_code error;
+    fs::create_directories(folder / ".wisp" / "scratch", error);
+    if (error) return std::unexpected(file_error("create", folder, error.value()));
+    const fs::path path = folder / ".wisp" / "lock";
+    FileHandle lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (lock.get() < 0) return std::unexpected(file_error("create", path, errno));
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} is in use by another process; give each its own folder",
+                                shown(folder.string())));
+    }
+    return std::make_unique<FolderReplica>(folder, options, std::move(lock));
+}
+
+}  // namespace wisp

@@ -1,0 +1,113 @@
+// When a whole state is published, and how.
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/checkpoint_files.hpp"
+#include "corridor/delta_writer.hpp"
+#include "corridor/journey.hpp"
+#include "corridor/publish_desk.hpp"
+#include "fetch/route.hpp"
+#include "format/road_map.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+
+/// After how much a late joiner would have to read beyond the newest anchor another one is due.
+bool PublishDesk::anchor_due() const {
+    if (map_.anchors.empty()) return true;
+    const AnchorEntry& newest = map_.anchors.back();
+    const StateName& now = head_->commit.state;
+    if (newest.state.seq == now.seq) return false;
+    if (head_->commit.rewind_from && head_->commit.makes_state()) return true;
+    if (options_.anchor_every > 0) return now.count - newest.state.count >= options_.anchor_every;
+    RouteRequest joiner;
+    joiner.target = now;
+    joiner.floor = head_->commit.floor;
+    joiner.base = newest.base;
+    const auto route = plan_route(map_, joiner);
+    if (!route || !route->anchor) return true;
+    // An anchor costs its own bytes once; it is worth them when every joiner would read as much.
+    return route->bytes - route->anchor->bytes() > newest.bytes();
+}
+
+Result<std::optional<AnchorEntry>> PublishDesk::upload_public_anchor(const Weights& source,
+                                                                     std::uint64_t step) {
+    if (!options_.public_base) return std::optional<AnchorEntry>{};
+    WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.public_base));
+    if (base.schema().digest() != source.schema().digest()) return std::optional<AnchorEntry>{};
+    const OwnedFile delta(new_file("anchor"));
+    DiffOptions options;
+    options.threads = options_.threads;
+    options.step = step;
+    WISP_ASSIGN(const DiffReport diff, diff_weights(base, source, delta.path(), options));
+    AnchorEntry anchor;
+    anchor.base = diff.base;
+    anchor.base_name = options_.public_base_name;
+    WISP_ASSIGN(StoredFile file,
+                uploader_.upload(delta.path(), "", [&](std::string_view hash, PartNumber part) {
+                    return anchor_key(step, hash, true, part);
+                }));
+    anchor.files.push_back(std::move(file));
+    return anchor;
+}
+
+Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint64_t step) {
+    WISP_ASSIGN(auto by_base, upload_public_anchor(source, step));
+    AnchorEntry anchor;
+    if (by_base) {
+        anchor = std::move(*by_base);
+    } else {
+        OwnedFile written;
+        std::vector<CheckpointSource> files;
+        if (const auto* checkpoint = dynamic_cast<const Checkpoint*>(&source)) {
+            WISP_ASSIGN(files, files_of(*checkpoint));
+        } else {
+            written = OwnedFile(new_file("anchor"));
+            WISP_TRY(write_weights(source, written.path()));
+            files.push_back({written.path(), "model.safetensors", true});
+        }
+        for (const fs::path& side : options_.side_files) {
+            const std::string name = side.filename().string();
+            if (!is_file_name(name)) {
+                return fail(ErrorKind::kInvalid, fmt::format("the side file {} has a name that not "
+                                                             "every machine can take over",
+                                                             shown(name)));
+            }
+            files.push_back({side, name, false});
+        }
+        for (const CheckpointSource& file : files) {
+            const auto name_key = [&](std::string_view hash, PartNumber part) {
+                return anchor_key(step, hash, file.weights, part);
+            };
+            WISP_ASSIGN(StoredFile stored, uploader_.upload(file.path, file.name, name_key));
+            anchor.files.push_back(std::move(stored));
+        }
+    }
+    anchor.schema = source.schema().digest();
+    return anchor;
+}
+
+Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
+    if (report.kind == "present" || unsettled_ || !anchor_due()) return {};
+    const StateName state = head_->commit.state;
+    WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, state.step));
+    anchor.state = state;
+    const UploadCounts counts = uploader_.take_counts();
+    report.uploaded_bytes += counts.uploaded_bytes;
+    report.reused_bytes += counts.reused_bytes;
+    WISP_TRY(append_beside(draft(CommitKind::kAnchor), [&](Commit& placed) {
+        placed.map = map_;
+        add_anchor(*placed.map, anchor);
+        thin(*placed.map);
+        placed.map_seq = head_->commit.seq + 1;
+        placed.anchor_seq = state.seq;
+    }));
+    at_ = record_after(at_, *head_);
+    WISP_TRY(baseline_.save(at_));
+    report.anchored = true;
+    report.anchor_bytes = anchor.bytes();
+    return {};
+}
+
+}  // namespace wisp

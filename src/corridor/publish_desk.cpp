@@ -1,0 +1,380 @@
+#include "corridor/publish_desk.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/checkpoint_files.hpp"
+#include "corridor/delta_writer.hpp"
+#include "corridor/journey.hpp"
+#include "fetch/route.hpp"
+#include "format/road_map.hpp"
+#include "format/strict_json.hpp"
+#include "wisp/printable.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kRaces = 100;
+
+class Timer {
+  public:
+    double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::string this_writer() {
+    char host[256] = "unknown";
+    (void)::gethostname(host, sizeof(host) - 1);
+    return fmt::format("{}:{}", printable(host), ::getpid());
+}
+
+}  // namespace
+
+OwnedFile::~OwnedFile() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+}
+
+PublishDesk::PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options)
+    : log_(std::move(log)),
+      baseline_(baseline),
+      options_(options),
+      uploader_(log_.where(), options.parallel_uploads,
+                std::max<std::uint64_t>(1, options.part_bytes)),
+      writer_(this_writer()) {}
+
+Result<std::unique_ptr<PublishDesk>> PublishDesk::open(const Location& run, Replica& baseline,
+                                                       const PublishOptions& options) {
+    WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
+    std::unique_ptr<PublishDesk> desk(new PublishDesk(std::move(log), baseline, options));
+    std::error_code error;
+    const fs::path outgoing = baseline.scratch() / "outgoing";
+    fs::remove_all(outgoing, error);
+    fs::create_directories(outgoing, error);
+    if (error) return std::unexpected(file_error("create", outgoing, error.value()));
+    WISP_TRY(desk->take_run());
+    WISP_TRY(desk->follow_head());
+    return desk;
+}
+
+fs::path PublishDesk::new_file(std::string_view kind) {
+    return baseline_.scratch() / "outgoing" / fmt::format("{}-{}.safetensors", kind, files_made_++);
+}
+
+// The epoch a baseline last wrote with lies beside it: one process per step is one writer.
+std::optional<std::uint64_t> PublishDesk::remembered_epoch() const {
+    const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
+    if (!mapped) return std::nullopt;
+    const auto json = parse_strict_json(as_text(mapped->bytes()));
+    if (!json) return std::nullopt;
+    std::string problem;
+    FieldReader in(*json, problem);
+    const std::string run = in.text("run");
+    const std::uint64_t epoch = in.number("epoch");
+    if (!problem.empty() || run != log_.run()) return std::nullopt;
+    return epoch;
+}
+
+void PublishDesk::remember_epoch() const {
+    const nlohmann::json json = {{"run", log_.run()}, {"epoch", epoch_}};
+    auto file = PendingFile::create(baseline_.scratch() / "writer.json");
+    // Forgetting it costs a fence at the next start, nothing else.
+    if (file && file->append(as_bytes(json.dump()))) (void)file->commit();
+}
+
+Error PublishDesk::fenced(const LogEntry& by) const {
+    return Error{
+        ErrorKind::kFenced,
+        fmt::format("{} was taken over by {} with epoch {} (this writer has {}); stop, or "
+                    "take it back with --take-over",
+                    shown(log_.where().url), shown(by.commit.writer), by.commit.epoch, epoch_)};
+}
+
+Result<void> PublishDesk::take_run() {
+    WISP_ASSIGN(head_, log_.head());
+    const auto remembered = remembered_epoch();
+    if (!head_) {
+        epoch_ = 1;
+        remember_epoch();
+        return {};
+    }
+    if (remembered && *remembered == head_->commit.epoch) {
+        epoch_ = *remembered;
+        return {};
+    }
+    if (remembered && *remembered < head_->commit.epoch && !options_.take_over) {
+        epoch_ = *remembered;
+        return std::unexpected(fenced(*head_));
+    }
+    for (int race = 0; race < kRaces; ++race) {
+        epoch_ = head_->commit.epoch + 1;
+        WISP_ASSIGN(auto appended, log_.append(draft(CommitKind::kFence), head_, options_.signer));
+        head_ = std::move(appended.entry);
+        if (!appended.won) continue;
+        remember_epoch();
+        return {};
+    }
+    return fail(ErrorKind::kConflict,
+                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
+}
+
+Result<void> PublishDesk::settle() {
+    WISP_ASSIGN(auto head, log_.head(head_ ? head_->commit.seq : 0));
+    if (head && head->commit.epoch > epoch_) return std::unexpected(fenced(*head));
+    if (head) head_ = std::move(head);
+    return follow_head();
+}
+
+Result<void> PublishDesk::follow_head() {
+    map_ = {};
+    if (head_) {
+        WISP_ASSIGN(map_, log_.map_of(*head_));
+    }
+    FollowOptions follow;
+    follow.run = options_.run;
+    follow.threads = options_.threads;
+    follow.base = options_.public_base;
+    WISP_ASSIGN(Follower follower, Follower::open(log_.where(), baseline_, follow));
+    auto report = follower.catch_up();
+    if (!report && report.error().kind == ErrorKind::kGap) {
+        // Nothing can be rebuilt from what is left in the bucket: the next step is a whole state.
+        WISP_TRY(baseline_.discard());
+    } else if (!report) {
+        return std::unexpected(std::move(report).error());
+    }
+    at_ = follower.at();
+    if (head_ && at_.seq > head_->commit.seq) {
+        // Somebody wrote since the head was read.
+        WISP_ASSIGN(head_, log_.head(at_.seq));
+        if (head_->commit.epoch > epoch_) return std::unexpected(fenced(*head_));
+        WISP_ASSIGN(map_, log_.map_of(*head_));
+    }
+    unsettled_ = false;
+    return {};
+}
+
+bool PublishDesk::has_baseline(const Schema& schema) const {
+    const Weights* held = baseline_.weights();
+    return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
+           at_.state_seq != 0 && held->schema().digest() == schema.digest();
+}
+
+Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t step) {
+    PreparedStep prepared;
+    prepared.step = step;
+    const Timer timer;
+    if (has_baseline(weights.schema())) {
+        prepared.delta = OwnedFile(new_file("delta"));
+        DiffOptions options;
+        options.codec = options_.codec;
+        options.threads = options_.threads;
+        options.step = step;
+        options.progress = options_.progress;
+        WISP_ASSIGN(prepared.diff,
+                    diff_weights(*baseline_.weights(), weights, prepared.delta.path(), options));
+        if (prepared.diff.base != at_.state) {
+            return fail(ErrorKind::kWrongBase,
+                        fmt::format("{} is not at the state it says", shown(baseline_.label())));
+        }
+    } else {
+        WISP_ASSIGN(prepared.diff.result, digest_of(weights, options_.threads, options_.progress));
+        prepared.diff.total_elements = weights.schema().total_elements();
+        prepared.diff.changed_elements = prepared.diff.total_elements;
+    }
+    prepared.seconds = timer.seconds();
+    return prepared;
+}
+
+Result<PreparedStep> PublishDesk::prepare_surely(const Weights& weights, std::uint64_t step) {
+    if (unsettled_) WISP_TRY(settle());
+    auto prepared = prepare(weights, step);
+    if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
+    WISP_TRY(baseline_.discard());
+    WISP_TRY(settle());
+    return prepare(weights, step);
+}
+
+Commit PublishDesk::draft(CommitKind kind) const {
+    Commit commit;
+    commit.kind = kind;
+    commit.epoch = epoch_;
+    commit.writer = writer_;
+    if (options_.expires_after.count() > 0) {
+        commit.expires_ms = log_.clock().now_ms() + options_.expires_after.count();
+    }
+    if (!head_) return commit;
+    commit.state = head_->commit.state;
+    commit.schema = head_->commit.schema;
+    commit.total_elements = head_->commit.total_elements;
+    commit.floor = head_->commit.floor;
+    commit.anchor_seq = head_->commit.anchor_seq;
+    commit.map_seq = head_->commit.map_seq;
+    return commit;
+}
+
+/// Takes the next slot, past commits of upkeep that get in first; `place` fills in what depends on
+/// the head, again for each try.
+Result<LogEntry> PublishDesk::append_beside(Commit commit,
+                                            const std::function<void(Commit&)>& place) {
+    for (int race = 0; race < kRaces; ++race) {
+        if (head_) {
+            commit.floor = head_->commit.floor;
+            commit.map_seq = head_->commit.map_seq;
+        }
+        place(commit);
+        unsettled_ = true;
+        WISP_ASSIGN(auto appended, log_.append(commit, head_, options_.signer));
+        if (appended.won) {
+            head_ = appended.entry;
+            if (head_->commit.map) map_ = *head_->commit.map;
+            unsettled_ = false;
+            return std::move(appended.entry);
+        }
+        const Commit& other = appended.entry.commit;
+        if (other.epoch > epoch_) return std::unexpected(fenced(appended.entry));
+        if (other.makes_state()) {
+            return fail(ErrorKind::kConflict,
+                        fmt::format("commit {} of {} was made meanwhile; publish again", other.seq,
+                                    shown(log_.where().url)));
+        }
+        head_ = std::move(appended.entry);
+        if (head_->commit.map) map_ = *head_->commit.map;
+    }
+    return fail(ErrorKind::kConflict,
+                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
+}
+
+Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* whole) {
+    const Timer upload_timer;
+    const bool has_delta = !step.delta.path().empty();
+    const std::optional<StateName> before =
+        head_ && head_->commit.state.seq != 0 ? std::optional(head_->commit.state) : std::nullopt;
+    PublishReport report;
+    report.step = step.step;
+    report.state = step.diff.result;
+    report.total_elements = step.diff.total_elements;
+    report.changed_elements = step.diff.changed_elements;
+    report.diff_seconds = step.seconds;
+    if (has_delta && before && before->step == step.step && before->digest == step.diff.result) {
+        report.seq = before->seq;
+        report.epoch = epoch_;
+        report.kind = "present";
+        return report;
+    }
+    Commit commit = draft(CommitKind::kDelta);
+    commit.total_elements = step.diff.total_elements;
+    commit.changed_elements = step.diff.changed_elements;
+    std::optional<AnchorEntry> anchor;
+    if (has_delta) {
+        commit.base = step.diff.base;
+        if (step.diff.changed_elements > 0) {
+            WISP_ASSIGN(commit.delta, uploader_.upload(step.delta.path(), "",
+                                                       [&](std::string_view hash, PartNumber part) {
+                                                           return delta_key(step.step, std::nullopt,
+                                                                            hash, part);
+                                                       }));
+            report.delta_bytes = commit.delta->bytes();
+        }
+    } else {
+        commit.kind = CommitKind::kAnchor;
+        commit.schema = whole->schema().digest();
+        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step));
+        report.anchor_bytes = anchor->bytes();
+        report.anchored = true;
+    }
+    if (before && step.step <= before->step) {
+        // Training went back: replicas must be able to tell this history from the one left behind.
+        commit.rewind_from = before->step;
+        commit.epoch = epoch_ + 1;
+        report.rewound = true;
+    }
+    const UploadCounts counts = uploader_.take_counts();
+    report.uploaded_bytes = counts.uploaded_bytes;
+    report.reused_bytes = counts.reused_bytes;
+    report.upload_seconds = upload_timer.seconds();
+
+    const Timer commit_timer;
+    const std::uint64_t delta_bytes = report.delta_bytes;
+    WISP_ASSIGN(const LogEntry entry, append_beside(std::move(commit), [&](Commit& placed) {
+                    const StateName last = before.value_or(StateName{});
+                    placed.state = {head_ ? head_->commit.seq + 1 : 1,
+                                    step.step,
+                                    step.diff.result,
+                                    has_delta ? last.line : last.line + 1,
+                                    last.travelled + delta_bytes,
+                                    last.count + 1};
+                    if (!anchor) return;
+                    anchor->state = placed.state;
+                    placed.map = map_;
+                    add_anchor(*placed.map, *anchor);
+                    thin(*placed.map);
+                    placed.map_seq = placed.anchor_seq = placed.state.seq;
+                }));
+    if (entry.commit.epoch != epoch_) {
+        epoch_ = entry.commit.epoch;
+        remember_epoch();
+    }
+    if (counts.reused_bytes > 0 && entry.commit.delta) {
+        WISP_TRY(uploader_.confirm(*entry.commit.delta, step.delta.path()));
+    }
+    report.commit_seconds = commit_timer.seconds();
+    report.seq = entry.commit.seq;
+    report.epoch = entry.commit.epoch;
+    report.kind = name_of(entry.commit.kind);
+    return report;
+}
+
+void PublishDesk::advance(const PreparedStep& step, const Weights* whole, PublishReport& report) {
+    const Timer timer;
+    if (report.kind == "present") return;
+    const ReplicaRecord after = record_after(at_, *head_);
+    const auto move = [&]() -> Result<void> {
+        if (!step.delta.path().empty()) {
+            if (step.diff.changed_elements == 0) return baseline_.save(after);
+            WISP_TRY(baseline_.apply({step.delta.path()}, after));
+            return {};
+        }
+        const fs::path folder = baseline_.scratch() / "incoming";
+        std::error_code error;
+        fs::remove_all(folder, error);
+        fs::create_directories(folder, error);
+        const auto* checkpoint = dynamic_cast<const Checkpoint*>(whole);
+        if (checkpoint != nullptr) {
+            WISP_ASSIGN(const auto files, files_of(*checkpoint));
+            WISP_TRY(copy_files(files, folder));
+        } else {
+            WISP_TRY(write_weights(*whole, folder / "model.safetensors"));
+        }
+        return baseline_.adopt(folder, after);
+    };
+    // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
+    if (move()) {
+        at_ = after;
+    } else {
+        unsettled_ = true;
+    }
+    report.baseline_seconds = timer.seconds();
+}
+
+Result<void> PublishDesk::heartbeat() {
+    if (unsettled_) WISP_TRY(settle());
+    if (!head_) return {};
+    Commit commit = draft(CommitKind::kHeartbeat);
+    WISP_TRY(append_beside(std::move(commit), [](Commit&) {}));
+    at_ = record_after(at_, *head_);
+    return baseline_.save(at_);
+}
+
+}  // namespace wisp

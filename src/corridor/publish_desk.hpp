@@ -1,0 +1,98 @@
+// What publishing consists of, in pieces that the plain and the asynchronous publisher put
+// together: prepare (diff against the baseline), commit (upload, then take the slot), advance (the
+// baseline), anchor. doc/protocol.md section 6.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "publish/uploader.hpp"
+#include "store/commit_log.hpp"
+#include "wisp/follower.hpp"
+#include "wisp/publisher.hpp"
+
+namespace wisp {
+
+/// A file that is removed with its owner.
+class OwnedFile {
+  public:
+    OwnedFile() = default;
+    explicit OwnedFile(std::filesystem::path path) : path_(std::move(path)) {}
+    OwnedFile(OwnedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+    OwnedFile& operator=(OwnedFile&& other) noexcept {
+        std::swap(path_, other.path_);
+        return *this;
+    }
+    ~OwnedFile();
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+struct PreparedStep {
+    std::uint64_t step = 0;
+    OwnedFile delta;  // without a path: a whole state must be sent
+    DiffReport diff;
+    double seconds = 0;
+};
+
+class PublishDesk {
+  public:
+    static Result<std::unique_ptr<PublishDesk>> open(const Location& run, Replica& baseline,
+                                                     const PublishOptions& options);
+
+    /// Reads the baseline and nothing else. kWrongBase when it is not what it should be.
+    Result<PreparedStep> prepare(const Weights& weights, std::uint64_t step);
+    /// As prepare(), but mends the baseline from the bucket first if need be.
+    Result<PreparedStep> prepare_surely(const Weights& weights, std::uint64_t step);
+    /// `whole` is needed when the step has no delta. kConflict: the run moved on by a commit of
+    /// this writer whose answer was lost; call settle(), and prepare again.
+    Result<PublishReport> commit(PreparedStep& step, const Weights* whole);
+    /// The baseline after commit(); what fails here is mended by the next settle().
+    void advance(const PreparedStep& step, const Weights* whole, PublishReport& report);
+    /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
+    Result<void> anchor_if_due(const Weights& source, PublishReport& report);
+    /// Brings head and baseline to what the bucket says.
+    Result<void> settle();
+    Result<void> heartbeat();
+
+    /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
+    bool unsettled() const { return unsettled_; }
+    bool has_baseline(const Schema& schema) const;
+    const ReplicaRecord& at() const { return at_; }
+    const std::optional<LogEntry>& head() const { return head_; }
+    const std::string& run() const { return log_.run(); }
+    Replica& baseline() { return baseline_; }
+    std::filesystem::path new_file(std::string_view kind);
+
+  private:
+    PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options);
+    Result<void> take_run();
+    Result<void> follow_head();
+    Error fenced(const LogEntry& by) const;
+    Commit draft(CommitKind kind) const;
+    Result<LogEntry> append_beside(Commit commit, const std::function<void(Commit&)>& place);
+    Result<AnchorEntry> upload_anchor(const Weights& source, std::uint64_t step);
+    Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,
+                                                            std::uint64_t step);
+    bool anchor_due() const;
+    void remember_epoch() const;
+    std::optional<std::uint64_t> remembered_epoch() const;
+
+    CommitLog log_;
+    Replica& baseline_;
+    PublishOptions options_;
+    Uploader uploader_;
+    std::optional<LogEntry> head_;
+    RoadMap map_;
+    ReplicaRecord at_;
+    std::uint64_t epoch_ = 0;
+    std::string writer_;
+    bool unsettled_ = true;
+    std::uint64_t files_made_ = 0;
+};
+
+}  // namespace wisp

@@ -1,0 +1,62 @@
+#include "wisp/publisher.hpp"
+
+#include "base/try.hpp"
+#include "corridor/publish_desk.hpp"
+#include "corridor/publisher_state.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr int kAttempts = 8;
+
+}  // namespace
+
+Publisher::Publisher(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Publisher::Publisher(Publisher&&) noexcept = default;
+Publisher& Publisher::operator=(Publisher&&) noexcept = default;
+Publisher::~Publisher() = default;
+
+Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
+                                  const PublishOptions& options) {
+    WISP_ASSIGN(auto desk, PublishDesk::open(run, baseline, options));
+    return Publisher(std::make_unique<State>(State{std::move(desk)}));
+}
+
+Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
+    PublishDesk& desk = *state_->desk;
+    for (int attempt = 0;; ++attempt) {
+        WISP_ASSIGN(PreparedStep prepared, desk.prepare_surely(weights, step));
+        auto report = desk.commit(prepared, &weights);
+        if (!report) {
+            // A commit of ours whose answer was lost has turned up: stand on it and try again.
+            if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) continue;
+            return report;
+        }
+        desk.advance(prepared, &weights, *report);
+        // The step is committed; an anchor that fails is due again at the next one.
+        const auto anchored = desk.anchor_if_due(weights, *report);
+        if (!anchored && anchored.error().kind == ErrorKind::kFenced) {
+            return std::unexpected(anchored.error());
+        }
+        return report;
+    }
+}
+
+Result<void> Publisher::heartbeat() {
+    return state_->desk->heartbeat();
+}
+
+std::uint64_t Publisher::next_step() const {
+    const auto& head = state_->desk->head();
+    return head && head->commit.state.seq != 0 ? head->commit.state.step + 1 : 0;
+}
+
+const ReplicaRecord& Publisher::at() const {
+    return state_->desk->at();
+}
+
+const std::string& Publisher::run() const {
+    return state_->desk->run();
+}
+
+}  // namespace wisp

@@ -1,0 +1,193 @@
+#include "fetch/object_fetcher.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <set>
+#include <system_error>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "base/parallel.hpp"
+#include "base/sha256.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "format/run_keys.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kChunkBytes = 16 << 20;
+constexpr int kShortReads = 3;
+constexpr std::string_view kPartialSuffix = ".partial";
+constexpr std::string_view kDoneSuffix = ".done";
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// What a file is called here: its hash, never a name from outside.
+std::string local_name(const StoredFile& file) {
+    if (file.parts.size() == 1) return file.parts.front().sha256;
+    Sha256 all;
+    for (const StoredPart& part : file.parts) all.add(as_bytes(part.sha256));
+    return to_hex(all.finish());
+}
+
+Result<FileHandle> open_or_create(const fs::path& path, int flags) {
+    FileHandle handle(::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, 0666));
+    if (handle.get() < 0) return std::unexpected(file_error("create", path, errno));
+    return handle;
+}
+
+/// The numbers of the chunks that a stopped fetch had completed.
+std::set<std::uint32_t> completed_chunks(const fs::path& path) {
+    std::set<std::uint32_t> done;
+    const auto mapped = MappedFile::open(path);
+    if (!mapped) return done;
+    ByteReader in(mapped->bytes());
+    while (in.remaining() >= 4) done.insert(in.fixed<std::uint32_t>());
+    return done;
+}
+
+}  // namespace
+
+struct ObjectFetcher::Chunk {
+    const StoredPart* part = nullptr;
+    std::uint64_t part_offset = 0;
+    std::uint64_t file_offset = 0;
+    std::uint64_t bytes = 0;
+};
+
+ObjectFetcher::ObjectFetcher(const Location& run, fs::path folder, unsigned parallel)
+    : run_(run), folder_(std::move(folder)), parallel_(std::max(1U, parallel)) {}
+
+Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error) return std::unexpected(file_error("create", folder_, error.value()));
+    const fs::path path = folder_ / local_name(file);
+    if (fs::is_regular_file(path, error)) return path;
+
+    Location from = run_;
+    if (!file.at.empty()) {
+        const auto prefix = resolve_run_path(run_.prefix, file.at);
+        if (!prefix) {
+            return fail(ErrorKind::kCorrupt, fmt::format("{} names the run {}, which lies outside "
+                                                         "its bucket",
+                                                         shown(run_.url), shown(file.at)));
+        }
+        from.prefix = *prefix;
+    }
+    const fs::path partial = folder_ / (path.filename().string() + std::string(kPartialSuffix));
+    const fs::path done = folder_ / (path.filename().string() + std::string(kDoneSuffix));
+    for (int attempt = 0;; ++attempt) {
+        WISP_TRY(fetch_chunks(from, file, partial));
+        const auto proven = verify(file, partial);
+        fs::remove(done, error);
+        if (proven) break;
+        // Whatever came, it was not the object: take nothing of it over into a second try.
+        fs::remove(partial, error);
+        if (proven.error().kind != ErrorKind::kCorrupt || attempt == 1) {
+            return std::unexpected(proven.error());
+        }
+    }
+    fs::rename(partial, path, error);
+    if (error) return std::unexpected(file_error("rename to", path, error.value()));
+    return path;
+}
+
+Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile& file,
+                                         const fs::path& partial) {
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<Chunk> chunks;
+    std::uint64_t total = 0;
+    for (const StoredPart& part : file.parts) {
+        for (std::uint64_t at = 0; at < part.bytes; at += kChunkBytes) {
+            chunks.push_back({&part, at, total + at, std::min(kChunkBytes, part.bytes - at)});
+        }
+        total += part.bytes;
+    }
+    fs::path done_path = partial;
+    done_path.replace_extension(kDoneSuffix);
+    const bool resumable = chunks.size() > 1;
+    const std::set<std::uint32_t> done =
+        resumable ? completed_chunks(done_path) : std::set<std::uint32_t>{};
+    WISP_ASSIGN(const FileHandle out, open_or_create(partial, O_RDWR));
+    if (::ftruncate(out.get(), static_cast<off_t>(total)) != 0) {
+        return std::unexpected(file_error("size", partial, errno));
+    }
+    FileHandle record;
+    if (resumable) {
+        WISP_ASSIGN(record, open_or_create(done_path, O_WRONLY | O_APPEND));
+    }
+    std::uint64_t recorded = done.size() * 4;
+    WISP_TRY(ordered_parallel<bool>(
+        chunks.size(), parallel_,
+        [&](std::uint64_t index, unsigned) -> Result<bool> {
+            if (done.contains(static_cast<std::uint32_t>(index))) return false;
+            const Chunk& chunk = chunks[index];
+            Bytes buffer(static_cast<std::size_t>(chunk.bytes));
+            const std::string key = from.key(chunk.part->key);
+            for (int attempt = 1;; ++attempt) {
+                auto count = from.store->read(key, chunk.part_offset, buffer);
+                if (!count && count.error().kind == ErrorKind::kNotFound) {
+                    return fail(ErrorKind::kGap,
+                                fmt::format("{} is gone from the bucket", shown(key)));
+                }
+                if (!count) return std::unexpected(std::move(count).error());
+                if (*count == buffer.size()) break;
+                if (attempt == kShortReads) {
+                    return fail(ErrorKind::kCorrupt, fmt::format("{} is shorter than its {} bytes",
+                                                                 shown(key), chunk.part->bytes));
+                }
+            }
+            WISP_TRY(write_at(out, chunk.file_offset, buffer, partial));
+            return true;
+        },
+        [&](std::uint64_t index, bool fetched) -> Result<void> {
+            if (!fetched) return {};
+            counts_.bytes += chunks[index].bytes;
+            if (chunks[index].part_offset == 0) ++counts_.objects;
+            if (!resumable) return {};
+            Bytes number;
+            append_fixed(number, static_cast<std::uint32_t>(index));
+            WISP_TRY(write_at(record, recorded, number, done_path));
+            recorded += number.size();
+            return {};
+        }));
+    counts_.fetch_seconds += seconds_since(start);
+    return {};
+}
+
+Result<void> ObjectFetcher::verify(const StoredFile& file, const fs::path& partial) {
+    const auto start = std::chrono::steady_clock::now();
+    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(partial));
+    std::uint64_t at = 0;
+    for (const StoredPart& part : file.parts) {
+        const auto bytes = mapped.bytes().subspan(static_cast<std::size_t>(at),
+                                                  static_cast<std::size_t>(part.bytes));
+        if (to_hex(sha256(bytes)) != part.sha256) {
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("{} is not what its commit says: its SHA-256 differs",
+                                    shown(part.key)));
+        }
+        at += part.bytes;
+    }
+    counts_.verify_seconds += seconds_since(start);
+    return {};
+}
+
+void ObjectFetcher::clear() {
+    std::error_code error;
+    for (const auto& item : fs::directory_iterator(folder_, error)) {
+        const std::string name = item.path().filename().string();
+        if (name.ends_with(kPartialSuffix) || name.ends_with(kDoneSuffix)) continue;
+        std::error_code ignored;
+        fs::remove_all(item.path(), ignored);
+    }
+}
+
+}  // namespace wisp

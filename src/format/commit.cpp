@@ -1,0 +1,286 @@
+#include "format/commit.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "format/run_keys.hpp"
+#include "format/strict_json.hpp"
+
+namespace wisp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kCommitMark = "commit";
+constexpr std::string_view kTombstoneMark = "tombstone";
+constexpr std::uint64_t kVersion = 1;
+constexpr std::size_t kHashDigits = 64;
+constexpr std::size_t kRunDigits = 32;
+
+constexpr std::array<std::pair<CommitKind, std::string_view>, 7> kKinds{{
+    {CommitKind::kDelta, "delta"},
+    {CommitKind::kAnchor, "anchor"},
+    {CommitKind::kMerge, "merge"},
+    {CommitKind::kFloor, "floor"},
+    {CommitKind::kFence, "fence"},
+    {CommitKind::kHeartbeat, "heartbeat"},
+    {CommitKind::kBranch, "branch"},
+}};
+
+Json to_json(const StoredFile& file) {
+    Json json;
+    if (!file.name.empty()) json["name"] = file.name;
+    if (!file.at.empty()) json["at"] = file.at;
+    json["parts"] = Json::array();
+    for (const StoredPart& part : file.parts) {
+        json["parts"].push_back(
+            {{"key", part.key}, {"bytes", part.bytes}, {"sha256", part.sha256}});
+    }
+    return json;
+}
+
+Json to_json(const StateName& state) {
+    return {{"seq", state.seq},   {"step", state.step},           {"digest", to_text(state.digest)},
+            {"line", state.line}, {"travelled", state.travelled}, {"count", state.count}};
+}
+
+Json to_json(const AnchorEntry& anchor) {
+    Json json = {{"state", to_json(anchor.state)}, {"schema", anchor.schema}};
+    if (anchor.base) {
+        json["base_name"] = anchor.base_name;
+        json["base"] = to_text(*anchor.base);
+    }
+    json["files"] = Json::array();
+    for (const StoredFile& file : anchor.files) json["files"].push_back(to_json(file));
+    return json;
+}
+
+Json to_json(const RoadMap& map) {
+    Json json = {{"anchors", Json::array()}, {"roads", Json::array()}};
+    for (const AnchorEntry& anchor : map.anchors) json["anchors"].push_back(to_json(anchor));
+    for (const RoadEntry& road : map.roads) {
+        json["roads"].push_back({{"from", to_json(road.from)},
+                                 {"to", to_json(road.to)},
+                                 {"delta", to_json(road.delta)}});
+    }
+    return json;
+}
+
+StoredFile parse_file(FieldReader in) {
+    StoredFile file;
+    if (in.has("name")) {
+        file.name = in.text("name");
+        if (in.ok() && !is_file_name(file.name)) {
+            in.refuse("the file name " + shown(file.name) + ", which is not a plain one");
+        }
+    }
+    if (in.has("at")) {
+        file.at = in.text("at");
+        if (in.ok() && !is_run_path(file.at)) in.refuse("a path to a run that is none");
+    }
+    std::uint64_t total = 0;
+    for (const auto& value : in.array("parts", limits::kPartsPerFile)) {
+        FieldReader part = in.element(value);
+        StoredPart stored{part.text("key"), part.number("bytes"), part.hex("sha256", kHashDigits)};
+        if (in.ok() && !is_data_key(stored.key)) in.refuse("the key " + shown(stored.key));
+        if (__builtin_add_overflow(total, stored.bytes, &total)) in.refuse("sizes that overflow");
+        file.parts.push_back(std::move(stored));
+    }
+    if (file.parts.empty()) in.refuse("a file without parts");
+    return file;
+}
+
+StateName parse_state(FieldReader in) {
+    StateName state;
+    state.seq = in.number("seq");
+    state.step = in.number("step");
+    state.digest = in.digest("digest");
+    state.line = in.number("line");
+    state.travelled = in.number("travelled");
+    state.count = in.number("count");
+    return state;
+}
+
+RoadMap parse_map(FieldReader in, std::uint64_t newest) {
+    RoadMap map;
+    for (const auto& value : in.array("anchors", limits::kMapEntries)) {
+        FieldReader entry = in.element(value);
+        AnchorEntry anchor;
+        anchor.state = parse_state(entry.object("state"));
+        anchor.schema = entry.hex("schema", kRunDigits);
+        if (entry.has("base")) {
+            anchor.base = entry.digest("base");
+            anchor.base_name = entry.text("base_name");
+        }
+        for (const auto& file : entry.array("files", limits::kFilesPerAnchor)) {
+            anchor.files.push_back(parse_file(in.element(file)));
+            if (!anchor.base && anchor.files.back().name.empty())
+                in.refuse("a file without a name");
+        }
+        if (anchor.files.empty()) in.refuse("an anchor without files");
+        if (anchor.state.seq > newest) in.refuse("an anchor of a state that is yet to come");
+        if (!map.anchors.empty() && map.anchors.back().state.seq >= anchor.state.seq) {
+            in.refuse("anchors out of order");
+        }
+        map.anchors.push_back(std::move(anchor));
+    }
+    for (const auto& value : in.array("roads", limits::kMapEntries)) {
+        FieldReader entry = in.element(value);
+        RoadEntry road{parse_state(entry.object("from")), parse_state(entry.object("to")),
+                       parse_file(entry.object("delta"))};
+        if (road.from.seq >= road.to.seq || road.to.seq > newest) {
+            in.refuse("a merged delta that does not lead forward");
+        }
+        map.roads.push_back(std::move(road));
+    }
+    return map;
+}
+
+/// What the types alone do not rule out.
+void check_sense(FieldReader& in, const Commit& commit) {
+    if (commit.seq == 0 || commit.epoch == 0) in.refuse("a seq or epoch of 0");
+    if ((commit.seq == 1) != commit.previous.empty())
+        in.refuse("a chain that does not fit its seq");
+    if (commit.state.seq > commit.seq) in.refuse("a state that is yet to come");
+    if (commit.map_seq > commit.seq || (commit.map_seq == commit.seq) != commit.map.has_value()) {
+        in.refuse("a map that is not where it says");
+    }
+    if (commit.floor > commit.state.seq || commit.anchor_seq > commit.state.seq) {
+        in.refuse("a floor or anchor above the state");
+    }
+    if (commit.delta && (!commit.base || !commit.makes_state())) in.refuse("a delta from nowhere");
+    const bool must = commit.kind == CommitKind::kDelta || commit.kind == CommitKind::kBranch;
+    const bool may = must || commit.kind == CommitKind::kAnchor;
+    if (commit.makes_state() ? !may : must) in.refuse("a kind that does not fit what it does");
+    if (commit.kind == CommitKind::kDelta && !commit.base) in.refuse("a delta without a base");
+    if (!commit.delta && commit.base && *commit.base != commit.state.digest) {
+        in.refuse("a change without a delta");
+    }
+}
+
+Commit parse_body(FieldReader in) {
+    Commit commit;
+    commit.run = in.hex("run", kRunDigits);
+    commit.seq = in.number("seq");
+    commit.epoch = in.number("epoch");
+    const std::string kind = in.text("kind");
+    bool known = false;
+    for (const auto& [value, name] : kKinds) {
+        if (name == kind) commit.kind = value, known = true;
+    }
+    if (!known) in.refuse("the unknown kind " + shown(kind));
+    if (in.has("previous")) commit.previous = in.hex("previous", kHashDigits);
+    commit.nonce = in.hex("nonce", kRunDigits);
+    commit.writer = in.text("writer");
+    commit.time_ms = in.time("time_ms");
+    if (in.has("expires_ms")) commit.expires_ms = in.time("expires_ms");
+    commit.state = parse_state(in.object("state"));
+    commit.schema = in.hex("schema", kRunDigits);
+    commit.total_elements = in.number("total_elements");
+    commit.changed_elements = in.number("changed_elements");
+    if (in.has("base")) commit.base = in.digest("base");
+    if (in.has("delta")) commit.delta = parse_file(in.object("delta"));
+    if (in.has("rewind_from")) commit.rewind_from = in.number("rewind_from");
+    commit.floor = in.number("floor");
+    commit.anchor_seq = in.number("anchor_seq");
+    commit.map_seq = in.number("map_seq");
+    if (in.has("map")) commit.map = parse_map(in.object("map"), commit.state.seq);
+    check_sense(in, commit);
+    return commit;
+}
+
+}  // namespace
+
+std::string_view name_of(CommitKind kind) {
+    for (const auto& [value, name] : kKinds) {
+        if (value == kind) return name;
+    }
+    return "unknown";
+}
+
+std::uint64_t StoredFile::bytes() const {
+    std::uint64_t total = 0;
+    for (const StoredPart& part : parts) total += part.bytes;
+    return total;
+}
+
+std::uint64_t AnchorEntry::bytes() const {
+    std::uint64_t total = 0;
+    for (const StoredFile& file : files) total += file.bytes();
+    return total;
+}
+
+std::string write_commit(const Commit& commit) {
+    Json json = {{"wisp", kCommitMark}, {"version", kVersion},   {"run", commit.run},
+                 {"seq", commit.seq},   {"epoch", commit.epoch}, {"kind", name_of(commit.kind)}};
+    if (!commit.previous.empty()) json["previous"] = commit.previous;
+    json["nonce"] = commit.nonce;
+    json["writer"] = commit.writer;
+    json["time_ms"] = commit.time_ms;
+    if (commit.expires_ms != 0) json["expires_ms"] = commit.expires_ms;
+    json["state"] = to_json(commit.state);
+    json["schema"] = commit.schema;
+    json["total_elements"] = commit.total_elements;
+    json["changed_elements"] = commit.changed_elements;
+    if (commit.base) json["base"] = to_text(*commit.base);
+    if (commit.delta) json["delta"] = to_json(*commit.delta);
+    if (commit.rewind_from) json["rewind_from"] = *commit.rewind_from;
+    json["floor"] = commit.floor;
+    json["anchor_seq"] = commit.anchor_seq;
+    json["map_seq"] = commit.map_seq;
+    if (commit.map) json["map"] = to_json(*commit.map);
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<ParsedCommit> parse_commit(std::string_view object, std::string_view label) {
+    const auto broken = [&](std::string_view problem) {
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("{} is not a valid commit: it has {}; if fetching it again does "
+                                "not help, the run's log is damaged",
+                                shown(label), problem));
+    };
+    const std::size_t end = object.find('\n');
+    if (object.size() > limits::kCommitBytes) return broken("more than 1 MiB");
+    if (end == std::string_view::npos) return broken("no complete first line");
+    const std::string_view body = object.substr(0, end + 1);
+    auto json = parse_strict_json(body);
+    if (!json) return broken(json.error().text);
+    std::string problem;
+    FieldReader in(*json, problem);
+    if (in.text("wisp") != kCommitMark) in.refuse("no mark of a commit");
+    if (in.ok() && (in.number("version") > kVersion || !in.array("must", 64).empty())) {
+        return fail(ErrorKind::kUnsupported,
+                    fmt::format("{} needs a newer wisp; upgrade", shown(label)));
+    }
+    ParsedCommit parsed{parse_body(in), body, object.substr(end + 1)};
+    if (!problem.empty()) return broken(problem);
+    return parsed;
+}
+
+std::string write_tombstone(const Tombstone& tombstone) {
+    const Json json = {{"wisp", kTombstoneMark},
+                       {"version", kVersion},
+                       {"run", tombstone.run},
+                       {"seq", tombstone.seq},
+                       {"floor", tombstone.floor}};
+    return json.dump() + "\n";
+}
+
+std::optional<Tombstone> parse_tombstone(std::string_view object) {
+    if (object.size() > 1024) return std::nullopt;
+    const auto json = parse_strict_json(object);
+    if (!json) return std::nullopt;
+    std::string problem;
+    FieldReader in(*json, problem);
+    if (in.text("wisp") != kTombstoneMark) return std::nullopt;
+    Tombstone tombstone{in.hex("run", kRunDigits), in.number("seq"), in.number("floor")};
+    if (!problem.empty()) return std::nullopt;
+    return tombstone;
+}
+
+}  // namespace wisp

@@ -1,0 +1,29 @@
+#include "format/heartbeat.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "format/strict_json.hpp"
+
+namespace wisp {
+
+std::string write_heartbeat(const Heartbeat& heartbeat) {
+    const nlohmann::ordered_json json = {{"wisp", "heartbeat"},     {"version", 1},
+                                         {"run", heartbeat.run},    {"seq", heartbeat.seq},
+                                         {"step", heartbeat.step},  {"count", heartbeat.count},
+                                         {"state", heartbeat.state}};
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Heartbeat> parse_heartbeat(std::string_view text) {
+    const auto json = parse_strict_json(text);
+    if (!json) return std::nullopt;
+    std::string problem;
+    FieldReader in(*json, problem);
+    if (in.text("wisp") != "heartbeat") return std::nullopt;
+    Heartbeat heartbeat{in.text("run"), in.number("seq"), in.number("step"), in.number("count"),
+                        in.text("state")};
+    if (!problem.empty()) return std::nullopt;
+    return heartbeat;
+}
+
+}  // namespace wisp

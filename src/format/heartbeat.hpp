@@ -1,0 +1,22 @@
+// replicas/<id>: what a replica says of itself now and then. Advice for people, never authority.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace wisp {
+
+struct Heartbeat {
+    std::string run;
+    std::uint64_t seq = 0;
+    std::uint64_t step = 0;
+    std::uint64_t count = 0;  // states up to its own
+    std::string state;        // "following", "stopped", …
+};
+
+std::string write_heartbeat(const Heartbeat& heartbeat);
+std::optional<Heartbeat> parse_heartbeat(std::string_view text);
+
+}  // namespace wisp

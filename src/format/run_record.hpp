@@ -1,0 +1,35 @@
+// format.json: what a run is, written once. doc/protocol.md section 2.
+//
+// The run's identity is the hash of this record, and every commit carries it: nobody can swap the
+// record for another without ending the run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+struct RunRecord {
+    std::string nonce;  // 32 hexadecimal digits, so that no two runs are alike
+    std::int64_t created_ms = 0;
+    bool exclusive = true;  // false: single-writer mode
+    struct Origin {         // of a branch
+        std::string at;     // path to the other run
+        std::string run;
+        std::uint64_t state_seq = 0;
+        friend bool operator==(const Origin&, const Origin&) = default;
+    };
+    std::optional<Origin> origin;
+};
+
+std::string write_run_record(const RunRecord& record);
+/// kCorrupt, kUnsupported.
+Result<RunRecord> parse_run_record(std::string_view text, std::string_view label);
+/// 32 hexadecimal digits of the hash of the record's text.
+std::string run_id_of(std::string_view text);
+
+}  // namespace wisp
