@@ -52,6 +52,8 @@ struct Exchange {
     std::uint64_t header_bytes = 0;
     std::uint64_t answer_limit = 0;
     bool too_long = false;
+    bool sent = false;
+    bool sent_again = false;
 };
 
 std::string lower(std::string_view text) {
@@ -118,6 +120,15 @@ int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     return !exchange.request->despite_stop && stop_requested() ? 1 : 0;
 }
 
+/// Asked on each connection that the request is about to be written to.
+int on_send(void* user, char*, char*, int, int) {
+    auto& exchange = *static_cast<Exchange*>(user);
+    exchange.sent_again = exchange.sent;
+    exchange.sent = true;
+    const bool refused = exchange.sent_again && exchange.request->send_once;
+    return refused ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+}
+
 template <class T>
 void set(CURL* curl, CURLoption option, T value) {
     curl_easy_setopt(curl, option, value);
@@ -170,6 +181,8 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set(curl, CURLOPT_NOPROGRESS, 0L);
     set(curl, CURLOPT_XFERINFOFUNCTION, &on_progress);
     set(curl, CURLOPT_XFERINFODATA, &exchange);
+    set(curl, CURLOPT_PREREQFUNCTION, &on_send);
+    set(curl, CURLOPT_PREREQDATA, &exchange);
     set_method(curl, request);
 }
 
@@ -181,6 +194,12 @@ Error transport_error(CURLcode code, const Exchange& exchange, const char* probl
     if (exchange.too_long) {
         return {ErrorKind::kCorrupt,
                 fmt::format("{} {}: the answer is longer than it may be; the transfer was ended",
+                            request.method, where)};
+    }
+    if (code == CURLE_ABORTED_BY_CALLBACK && exchange.sent_again) {
+        return {ErrorKind::kUnavailable,
+                fmt::format("{} {}: the connection died before the answer; look whether it was "
+                            "done, or try again",
                             request.method, where)};
     }
     if (code == CURLE_ABORTED_BY_CALLBACK) {

@@ -1,8 +1,9 @@
 // One HTTP exchange at a time per caller, over libcurl; the thin layer that everything remote uses.
 //
-// Never follows a redirect, never retries, never decodes a body, always verifies TLS, and never
-// holds more of an answer than the request allows. Thread-safe: handles, and with them the open
-// connections, are lent out from a pool. An exchange ends early when request_stop() was called.
+// Never follows a redirect, never retries (but when a kept connection was dead), never decodes a
+// body, always verifies TLS, and never holds more of an answer than the request allows.
+// Thread-safe: handles, and with them the open connections, are lent out from a pool. An exchange
+// ends early when request_stop() was called.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,7 @@ struct HttpRequest {
     Milliseconds total_timeout{0};       // 0: none
     bool without_proxy = false;          // metadata services live on this machine
     bool despite_stop = false;           // cleaning up after a stop
+    bool send_once = false;              // not even again when a kept connection turns out dead
 };
 
 struct HttpResponse {

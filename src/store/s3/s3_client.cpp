@@ -84,6 +84,7 @@ HttpRequest S3Client::prepare(const S3Request& request, const Course& course) co
     http.stall_timeout =
         request.stall_timeout.count() != 0 ? request.stall_timeout : settings_.stall_timeout;
     http.despite_stop = request.despite_stop;
+    http.send_once = request.send_once;
     if (request.despite_stop) http.total_timeout = Milliseconds(5000);
     if (!course.signed_request) {
         std::erase_if(http.headers,

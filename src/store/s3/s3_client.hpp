@@ -32,6 +32,7 @@ struct S3Request {
     std::span<std::byte> into;
     Milliseconds stall_timeout{0};  // 0: as in the settings
     bool despite_stop = false;
+    bool send_once = false;
 };
 
 class S3Client {

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "base/text.hpp"
 
 namespace wisp {
 namespace {
+
+constexpr std::uint64_t kLongestWaitMs = 3'600'000;
 
 struct Rule {
     std::string_view code;
@@ -96,8 +99,14 @@ Error s3_error(const S3Settings& settings, const std::string& what, const HttpRe
     std::string said = fmt::format("{}", response.status);
     if (!problem.code.empty()) said += " " + shown(problem.code);
     if (!problem.message.empty()) said += ": " + shown(problem.message);
-    return {kind, fmt::format("{} in {}: {}; {}", what, settings.label(), said,
-                              cure_of(kind, settings, problem.code, response))};
+    Error error{kind, fmt::format("{} in {}: {}; {}", what, settings.label(), said,
+                                  cure_of(kind, settings, problem.code, response))};
+    if (const std::string wait = retry_after(response);
+        kind == ErrorKind::kUnavailable && !wait.empty()) {
+        error.retry_after_ms = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(std::stoull(wait) * 1000, kLongestWaitMs));
+    }
+    return error;
 }
 
 Error s3_error(const S3Settings& settings, const std::string& what, const HttpResponse& response) {

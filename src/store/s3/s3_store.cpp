@@ -119,6 +119,8 @@ Result<Created> S3Store::create(const std::string& key, std::span<const std::byt
     request.method = "PUT";
     request.key = key;
     request.headers = {{"If-None-Match", "*"}};
+    // Sent twice unseen, our own success would come back as "already there".
+    request.send_once = true;
     request.body = bytes;
     std::minstd_rand dice{std::random_device{}()};
     for (int conflicts = 0;;) {
