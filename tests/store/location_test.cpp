@@ -44,6 +44,18 @@ TEST(Location, ReachesNeighboursByTheirPrefix) {
     EXPECT_EQ(value_of(read_whole(*two.store, one.key("x"), 10)).size(), 5U);
 }
 
+TEST(Location, TakesBucketsAndWhateverAKeyMayHold) {
+    EXPECT_EQ(prefix_of("s3://bucket"), "");
+    EXPECT_EQ(prefix_of("s3://bucket/"), "");
+    EXPECT_EQ(prefix_of("S3://bucket/runs/one/"), "runs/one");
+    EXPECT_EQ(prefix_of("s3://my.bucket/with%20 space"), "with%20 space");
+    EXPECT_EQ(outcome_of(open_location("s3://")), "invalid");
+    EXPECT_EQ(outcome_of(open_location("s3:///run")), "invalid");
+    EXPECT_EQ(outcome_of(open_location("s3://bucket//run")), "invalid");
+    EXPECT_EQ(outcome_of(open_location("s3://bucket/../run")), "invalid");
+    EXPECT_EQ(outcome_of(open_location("s3://user:secret@bucket/run")), "invalid");
+}
+
 TEST(Location, RefusesWhatItDoesNotKnow) {
     const auto unknown = open_location("gs://bucket/run");
     EXPECT_EQ(outcome_of(unknown), "invalid");
