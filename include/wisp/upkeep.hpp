@@ -19,6 +19,8 @@ struct UpkeepOptions {
     std::optional<RunSigner> signer;
     /// Room for one checkpoint and the deltas at hand; a temporary folder when empty.
     std::filesystem::path work;
+    /// The public checkpoint that anchors may stand on; where all of them do, it is needed.
+    std::optional<std::filesystem::path> base;
     unsigned threads = 0;
     Progress progress;
 };
@@ -84,11 +86,8 @@ struct ExportReport {
     std::uint64_t fetched_bytes = 0;
     std::uint64_t fetched_objects = 0;
 };
-/// Any retained step as a checkpoint folder; the newest when `step` is absent. `base` as in
-/// FollowOptions.
+/// Any retained step as a checkpoint folder; the newest when `step` is absent.
 Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
-                                 const std::filesystem::path& output,
-                                 const std::optional<std::filesystem::path>& base,
-                                 const UpkeepOptions& options);
+                                 const std::filesystem::path& output, const UpkeepOptions& options);
 
 }  // namespace wisp

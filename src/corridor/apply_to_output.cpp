@@ -1,7 +1,5 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <system_error>
 
 #include "base/file.hpp"
@@ -10,57 +8,12 @@
 #include "base/try.hpp"
 #include "corridor/delta_chain.hpp"
 #include "corridor/paths.hpp"
+#include "corridor/pending_folder.hpp"
 #include "wisp/delta.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
 namespace {
-
-/// A folder being filled beside its final place; removed unless renamed.
-class PendingFolder {
-  public:
-    static Result<PendingFolder> create(const fs::path& final_path) {
-        std::error_code error;
-        if (fs::exists(final_path, error) && !fs::is_empty(final_path, error)) {
-            return fail(ErrorKind::kInvalid,
-                        fmt::format("{} exists already; remove it or choose another output",
-                                    shown(final_path.string())));
-        }
-        const fs::path trimmed = final_path.has_filename() ? final_path : final_path.parent_path();
-        std::string name =
-            (folder_of(trimmed) / ("." + trimmed.filename().string() + ".XXXXXX")).string();
-        if (::mkdtemp(name.data()) == nullptr) {
-            return std::unexpected(file_error("create", final_path, errno));
-        }
-        fs::permissions(name,
-                        fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
-                            fs::perms::others_read | fs::perms::others_exec,
-                        error);
-        return PendingFolder(name, trimmed);
-    }
-    PendingFolder(PendingFolder&& other) noexcept
-        : temporary_(std::exchange(other.temporary_, {})), final_(std::move(other.final_)) {}
-    ~PendingFolder() {
-        std::error_code ignored;
-        if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-    }
-    const fs::path& path() const { return temporary_; }
-
-    Result<void> commit() {
-        WISP_TRY(sync_folder(temporary_));
-        std::error_code error;
-        fs::rename(temporary_, final_, error);
-        if (error) return std::unexpected(file_error("rename to", final_, error.value()));
-        temporary_.clear();
-        return sync_folder(folder_of(final_));
-    }
-
-  private:
-    PendingFolder(fs::path temporary, fs::path final_path)
-        : temporary_(std::move(temporary)), final_(std::move(final_path)) {}
-    fs::path temporary_;
-    fs::path final_;
-};
 
 /// config.json, tokenizer and the like: whatever a loader wants beside the weights.
 Result<void> copy_other_files(const Checkpoint& base, const fs::path& to) {

@@ -174,6 +174,15 @@ Result<void> Journey::travel(const LogEntry& head, const StateName& target, cons
 
 Result<ReplicaRecord> Journey::record_of(const LogEntry& head, const StateName& target) const {
     if (head.commit.state == target) return record_after(at_, head);
+    if (target.seq < log_.first_seq()) {
+        // A state from before a branch: its commit is in another log.
+        ReplicaRecord after = at_;
+        after.run = log_.run();
+        after.seq = std::max(after.seq, log_.first_seq() - 1);
+        after.commit_hash.clear();
+        stand_at(after, target);
+        return after;
+    }
     WISP_ASSIGN(const LogEntry entry, log_.require(target.seq));
     return record_after(at_, entry);
 }

@@ -32,7 +32,8 @@ bool PublishDesk::anchor_due() const {
 }
 
 Result<std::optional<AnchorEntry>> PublishDesk::upload_public_anchor(const Weights& source,
-                                                                     std::uint64_t step) {
+                                                                     std::uint64_t step,
+                                                                     std::uint64_t epoch) {
     if (!options_.public_base) return std::optional<AnchorEntry>{};
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.public_base));
     if (base.schema().digest() != source.schema().digest()) return std::optional<AnchorEntry>{};
@@ -44,16 +45,17 @@ Result<std::optional<AnchorEntry>> PublishDesk::upload_public_anchor(const Weigh
     AnchorEntry anchor;
     anchor.base = diff.base;
     anchor.base_name = options_.public_base_name;
-    WISP_ASSIGN(StoredFile file,
-                uploader_.upload(delta.path(), "", [&](std::string_view hash, PartNumber part) {
-                    return anchor_key(step, hash, true, part);
-                }));
+    const auto name_key = [&](std::string_view hash, PartNumber part) {
+        return anchor_key({step, epoch, hash, part});
+    };
+    WISP_ASSIGN(StoredFile file, uploader_.upload(delta.path(), "", name_key));
     anchor.files.push_back(std::move(file));
     return anchor;
 }
 
-Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint64_t step) {
-    WISP_ASSIGN(auto by_base, upload_public_anchor(source, step));
+Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint64_t step,
+                                               std::uint64_t epoch) {
+    WISP_ASSIGN(auto by_base, upload_public_anchor(source, step, epoch));
     AnchorEntry anchor;
     if (by_base) {
         anchor = std::move(*by_base);
@@ -78,7 +80,8 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
         }
         for (const CheckpointSource& file : files) {
             const auto name_key = [&](std::string_view hash, PartNumber part) {
-                return anchor_key(step, hash, file.weights, part);
+                const ObjectName object{step, epoch, hash, part};
+                return file.weights ? anchor_key(object) : side_file_key(object);
             };
             WISP_ASSIGN(StoredFile stored, uploader_.upload(file.path, file.name, name_key));
             anchor.files.push_back(std::move(stored));
@@ -91,7 +94,7 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
 Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
     if (report.kind == "present" || unsettled_ || !anchor_due()) return {};
     const StateName state = head_->commit.state;
-    WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, state.step));
+    WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, state.step, epoch_));
     anchor.state = state;
     const UploadCounts counts = uploader_.take_counts();
     report.uploaded_bytes += counts.uploaded_bytes;

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kRaces = 100;
+constexpr std::size_t kSchemaDigits = 32;
 
 class Timer {
   public:
@@ -105,21 +106,17 @@ Error PublishDesk::fenced(const LogEntry& by) const {
 Result<void> PublishDesk::take_run() {
     WISP_ASSIGN(head_, log_.head());
     const auto remembered = remembered_epoch();
-    if (!head_) {
-        epoch_ = 1;
-        remember_epoch();
-        return {};
-    }
-    if (remembered && *remembered == head_->commit.epoch) {
+    if (head_ && remembered && *remembered == head_->commit.epoch) {
         epoch_ = *remembered;
         return {};
     }
-    if (remembered && *remembered < head_->commit.epoch && !options_.take_over) {
+    if (head_ && remembered && *remembered < head_->commit.epoch && !options_.take_over) {
         epoch_ = *remembered;
         return std::unexpected(fenced(*head_));
     }
     for (int race = 0; race < kRaces; ++race) {
-        epoch_ = head_->commit.epoch + 1;
+        // An empty run is fenced too: two that start it together must not share an epoch.
+        epoch_ = head_ ? head_->commit.epoch + 1 : 1;
         WISP_ASSIGN(auto appended, log_.append(draft(CommitKind::kFence), head_, options_.signer));
         head_ = std::move(appended.entry);
         if (!appended.won) continue;
@@ -214,6 +211,7 @@ Commit PublishDesk::draft(CommitKind kind) const {
     if (options_.expires_after.count() > 0) {
         commit.expires_ms = log_.clock().now_ms() + options_.expires_after.count();
     }
+    commit.schema = std::string(kSchemaDigits, '0');
     if (!head_) return commit;
     commit.state = head_->commit.state;
     commit.schema = head_->commit.schema;
@@ -276,29 +274,28 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
     Commit commit = draft(CommitKind::kDelta);
     commit.total_elements = step.diff.total_elements;
     commit.changed_elements = step.diff.changed_elements;
-    std::optional<AnchorEntry> anchor;
-    if (has_delta) {
-        commit.base = step.diff.base;
-        if (step.diff.changed_elements > 0) {
-            WISP_ASSIGN(commit.delta, uploader_.upload(step.delta.path(), "",
-                                                       [&](std::string_view hash, PartNumber part) {
-                                                           return delta_key(step.step, std::nullopt,
-                                                                            hash, part);
-                                                       }));
-            report.delta_bytes = commit.delta->bytes();
-        }
-    } else {
-        commit.kind = CommitKind::kAnchor;
-        commit.schema = whole->schema().digest();
-        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step));
-        report.anchor_bytes = anchor->bytes();
-        report.anchored = true;
-    }
     if (before && step.step <= before->step) {
         // Training went back: replicas must be able to tell this history from the one left behind.
         commit.rewind_from = before->step;
         commit.epoch = epoch_ + 1;
         report.rewound = true;
+    }
+    std::optional<AnchorEntry> anchor;
+    if (has_delta) {
+        commit.base = step.diff.base;
+        if (step.diff.changed_elements > 0) {
+            const auto name_key = [&](std::string_view hash, PartNumber part) {
+                return delta_key({step.step, commit.epoch, hash, part});
+            };
+            WISP_ASSIGN(commit.delta, uploader_.upload(step.delta.path(), "", name_key));
+            report.delta_bytes = commit.delta->bytes();
+        }
+    } else {
+        commit.kind = CommitKind::kAnchor;
+        commit.schema = whole->schema().digest();
+        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step, commit.epoch));
+        report.anchor_bytes = anchor->bytes();
+        report.anchored = true;
     }
     const UploadCounts counts = uploader_.take_counts();
     report.uploaded_bytes = counts.uploaded_bytes;

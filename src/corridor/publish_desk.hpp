@@ -75,9 +75,11 @@ class PublishDesk {
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
     Result<LogEntry> append_beside(Commit commit, const std::function<void(Commit&)>& place);
-    Result<AnchorEntry> upload_anchor(const Weights& source, std::uint64_t step);
+    Result<AnchorEntry> upload_anchor(const Weights& source, std::uint64_t step,
+                                      std::uint64_t epoch);
     Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,
-                                                            std::uint64_t step);
+                                                            std::uint64_t step,
+                                                            std::uint64_t epoch);
     bool anchor_due() const;
     void remember_epoch() const;
     std::optional<std::uint64_t> remembered_epoch() const;

@@ -22,6 +22,11 @@ std::string part_suffix(PartNumber part) {
     return part.count == 1 ? "" : fmt::format(".part_{:05}_of_{:05}", part.index + 1, part.count);
 }
 
+std::string weights_name(const ObjectName& name, std::string_view from) {
+    return fmt::format("{}{}-e{}-{}{}{}", step_text(name.step), from, name.epoch,
+                       name.sha256.substr(0, kHashDigits), kWeightsSuffix, part_suffix(name.part));
+}
+
 std::vector<std::string_view> split(std::string_view path) {
     std::vector<std::string_view> parts;
     while (!path.empty()) {
@@ -46,19 +51,22 @@ std::string commit_key(std::uint64_t seq) {
     return fmt::format("{}{:020}", kCommitsPrefix, seq);
 }
 
-std::string anchor_key(std::uint64_t step, std::string_view sha256, bool weights, PartNumber part) {
-    // Configuration and tokenizer rarely change: under their hash alone they are stored once.
-    const std::string hash(sha256.substr(0, kHashDigits));
-    return weights ? fmt::format("{}{}-{}{}{}", kAnchorsPrefix, step_text(step), hash,
-                                 kWeightsSuffix, part_suffix(part))
-                   : fmt::format("{}file-{}{}", kAnchorsPrefix, hash, part_suffix(part));
+std::string anchor_key(const ObjectName& name) {
+    return fmt::format("{}{}", kAnchorsPrefix, weights_name(name, ""));
 }
 
-std::string delta_key(std::uint64_t step, std::optional<std::uint64_t> from_step,
-                      std::string_view sha256, PartNumber part) {
-    const std::string from = from_step ? fmt::format("_from_{:06}", *from_step) : "";
-    return fmt::format("{}{}{}-{}{}{}", kDeltasPrefix, step_text(step), from,
-                       sha256.substr(0, kHashDigits), kWeightsSuffix, part_suffix(part));
+std::string side_file_key(const ObjectName& name) {
+    return fmt::format("{}{}-e{}-{}.file{}", kAnchorsPrefix, step_text(name.step), name.epoch,
+                       name.sha256.substr(0, kHashDigits), part_suffix(name.part));
+}
+
+std::string delta_key(const ObjectName& name) {
+    return fmt::format("{}{}", kDeltasPrefix, weights_name(name, ""));
+}
+
+std::string merged_key(const ObjectName& name, std::uint64_t from_step) {
+    return fmt::format("{}{}", kDeltasPrefix,
+                       weights_name(name, fmt::format("_from_{:06}", from_step)));
 }
 
 bool is_file_name(std::string_view name) {

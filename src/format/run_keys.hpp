@@ -2,8 +2,8 @@
 //
 //   format.json                               what the run is; created once
 //   commits/<20-digit seq>                    the log, one small object each; never deleted
-//   anchors/step_000040-<hash>.safetensors    whole states, or what a loader wants beside them
-//   deltas/step_000042-<hash>.safetensors     one step; merged ones step_000048_from_000032-<hash>
+//   anchors/step_000040-e3-<hash>.safetensors whole states, and what a loader wants beside them
+//   deltas/step_000042-e3-<hash>.safetensors  one step; merged ones step_000048_from_000032-e3-…
 //   latest                                    a hint at the newest commit, never authority
 //   replicas/<id>  branches/<run>             who follows, who stands on this run
 #pragma once
@@ -31,10 +31,19 @@ struct PartNumber {
     std::size_t count = 1;
 };
 
-/// `sha256` is that of the object's bytes, so that a key never means two things.
-std::string anchor_key(std::uint64_t step, std::string_view sha256, bool weights, PartNumber part);
-std::string delta_key(std::uint64_t step, std::optional<std::uint64_t> from_step,
-                      std::string_view sha256, PartNumber part);
+/// What a data object is named by. The hash is that of its bytes, so that a key never means two
+/// things; the epoch makes sure that a key given up by retention is never used again.
+struct ObjectName {
+    std::uint64_t step = 0;
+    std::uint64_t epoch = 0;
+    std::string_view sha256;
+    PartNumber part;
+};
+std::string anchor_key(const ObjectName& name);
+/// Configuration, tokenizer and the like.
+std::string side_file_key(const ObjectName& name);
+std::string delta_key(const ObjectName& name);
+std::string merged_key(const ObjectName& name, std::uint64_t from_step);
 
 /// Whether a commit may name `key` as data: anchors/… or deltas/… and one part of [A-Za-z0-9._-].
 bool is_data_key(std::string_view key);

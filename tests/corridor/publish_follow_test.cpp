@@ -77,6 +77,16 @@ TEST_F(PublishFollow, AnotherPublisherFencesTheFirst) {
     EXPECT_EQ(outcome_of(refused), "fenced");
 }
 
+TEST_F(PublishFollow, OfTwoThatStartARunTogetherOneIsFenced) {
+    auto first_baseline = folder_replica("first");
+    auto second_baseline = folder_replica("second");
+    Publisher first = value_of(Publisher::open(run_, *first_baseline, {}));
+    Publisher second = value_of(Publisher::open(run_, *second_baseline, {}));
+    const Checkpoint state = value_of(Checkpoint::open(steps_.state(0)));
+    EXPECT_EQ(outcome_of(first.publish(state, 0)), "fenced");
+    EXPECT_EQ(outcome_of(second.publish(state, 0)), "ok");
+}
+
 TEST_F(PublishFollow, ABranchSharesWhatIsInTheBucket) {
     auto baseline = value_of(open_memory_replica());
     Publisher publisher = value_of(Publisher::open(run_, *baseline, {}));

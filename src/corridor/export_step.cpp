@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/journey.hpp"
+#include "corridor/pending_folder.hpp"
+#include "fetch/state_search.hpp"
+#include "wisp/upkeep.hpp"
+
+namespace wisp {
+
+Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
+                                 const std::filesystem::path& output,
+                                 const UpkeepOptions& options) {
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
+    WISP_ASSIGN(const auto head, log.head());
+    if (!head || head->commit.state.seq == 0) {
+        return fail(ErrorKind::kNotFound,
+                    fmt::format("nothing was published to {} yet", shown(where.url)));
+    }
+    StateName target = head->commit.state;
+    if (step) {
+        WISP_ASSIGN(const RoadMap map, log.map_of(*head));
+        WISP_ASSIGN(target, find_state(log, *head, map, *step));
+        if (target.step != *step) {
+            return fail(ErrorKind::kNotFound,
+                        fmt::format("{} has no step {}; the nearest before it is {}",
+                                    shown(where.url), *step, target.step));
+        }
+    }
+    WISP_ASSIGN(PendingFolder folder, PendingFolder::create(output));
+    ExportReport report;
+    {
+        FolderReplicaOptions folder_options;
+        folder_options.threads = options.threads;
+        folder_options.progress = options.progress;
+        WISP_ASSIGN(const auto replica, open_folder_replica(folder.path(), folder_options));
+        ReplicaRecord at;
+        JourneyOptions journey_options;
+        journey_options.threads = options.threads;
+        journey_options.base = options.base;
+        journey_options.on_moved = [&](const Moved& moved) -> Result<void> {
+            report.fetched_bytes += moved.fetched.bytes;
+            report.fetched_objects += moved.fetched.objects;
+            return {};
+        };
+        Journey journey(log, *replica, at, journey_options);
+        WISP_TRY(journey.go(*head, target));
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(folder.path() / ".wisp", ignored);
+    WISP_TRY(folder.commit());
+    report.seq = target.seq;
+    report.step = target.step;
+    report.state = target.digest;
+    return report;
+}
+
+}  // namespace wisp

@@ -1,0 +1,72 @@
+#include "corridor/upkeep_log.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "fetch/route.hpp"
+#include "format/road_map.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr int kRaces = 100;
+
+}  // namespace
+
+Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
+                                              const UpkeepOptions& options, const EditMap& edit) {
+    WISP_ASSIGN(std::optional<LogEntry> head, log.head());
+    for (int race = 0; race < kRaces; ++race) {
+        if (!head) return std::optional<LogEntry>{};
+        const Commit& newest = head->commit;
+        Commit commit;
+        commit.kind = kind;
+        commit.epoch = newest.epoch;
+        commit.writer = "upkeep";
+        commit.expires_ms = newest.expires_ms;
+        commit.state = newest.state;
+        commit.schema = newest.schema;
+        commit.total_elements = newest.total_elements;
+        commit.floor = newest.floor;
+        commit.anchor_seq = newest.anchor_seq;
+        WISP_ASSIGN(commit.map, log.map_of(*head));
+        if (!edit(newest, *commit.map, commit.floor)) return std::optional<LogEntry>{};
+        thin(*commit.map);
+        commit.map_seq = newest.seq + 1;
+        WISP_ASSIGN(auto appended, log.append(std::move(commit), head, options.signer));
+        if (appended.won) return std::optional<LogEntry>(std::move(appended.entry));
+        head = std::move(appended.entry);
+    }
+    return fail(ErrorKind::kConflict,
+                fmt::format("others keep writing to {}; try again", shown(log.where().url)));
+}
+
+JoinCost join_cost(const RoadMap& map, const StateName& state, std::uint64_t floor) {
+    RouteRequest request{state, floor, {}, {}, {}};
+    for (const AnchorEntry& anchor : map.anchors) {
+        if (anchor.base) request.base = anchor.base;
+    }
+    const auto route = plan_route(map, request);
+    return route ? JoinCost{route->bytes, route->objects} : JoinCost{};
+}
+
+Result<StateName> find_state_by_count(const CommitLog& log, std::uint64_t low_seq,
+                                      std::uint64_t high_seq, std::uint64_t count) {
+    // The count never falls from one commit to the next.
+    while (low_seq < high_seq) {
+        const std::uint64_t middle = low_seq + (high_seq - low_seq) / 2;
+        WISP_ASSIGN(const LogEntry entry, log.require(middle));
+        if (entry.commit.state.count >= count) {
+            high_seq = middle;
+        } else {
+            low_seq = middle + 1;
+        }
+    }
+    WISP_ASSIGN(const LogEntry entry, log.require(low_seq));
+    if (entry.commit.state.count == count) return entry.commit.state;
+    return fail(ErrorKind::kGap, fmt::format("state number {} of {} cannot be found", count,
+                                             shown(log.where().url)));
+}
+
+}  // namespace wisp
