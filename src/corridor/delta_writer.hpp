@@ -61,4 +61,11 @@ class DeltaWriter {
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
                                 const std::filesystem::path& delta, const DiffOptions& options);
 
+/// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
+/// the end of the second. Reads only the blocks that either touches.
+Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
+                                const std::filesystem::path& first_delta,
+                                const std::filesystem::path& second_delta,
+                                const std::filesystem::path& output, const DiffOptions& options);
+
 }  // namespace wisp

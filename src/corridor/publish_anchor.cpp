@@ -106,8 +106,11 @@ Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& re
         placed.map_seq = head_->commit.seq + 1;
         placed.anchor_seq = state.seq;
     }));
-    at_ = record_after(at_, *head_);
-    WISP_TRY(baseline_.save(at_));
+    {
+        const std::lock_guard lock(baseline_mutex_);
+        at_ = record_after(at_, *head_);
+        WISP_TRY(baseline_.save(at_));
+    }
     report.anchored = true;
     report.anchor_bytes = anchor.bytes();
     return {};

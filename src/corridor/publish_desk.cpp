@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/file.hpp"
@@ -15,7 +14,6 @@
 #include "corridor/journey.hpp"
 #include "fetch/route.hpp"
 #include "format/road_map.hpp"
-#include "format/strict_json.hpp"
 #include "wisp/printable.hpp"
 
 namespace wisp {
@@ -74,63 +72,15 @@ fs::path PublishDesk::new_file(std::string_view kind) {
     return baseline_.scratch() / "outgoing" / fmt::format("{}-{}.safetensors", kind, files_made_++);
 }
 
-// The epoch a baseline last wrote with lies beside it: one process per step is one writer.
-std::optional<std::uint64_t> PublishDesk::remembered_epoch() const {
-    const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
-    if (!mapped) return std::nullopt;
-    const auto json = parse_strict_json(as_text(mapped->bytes()));
-    if (!json) return std::nullopt;
-    std::string problem;
-    FieldReader in(*json, problem);
-    const std::string run = in.text("run");
-    const std::uint64_t epoch = in.number("epoch");
-    if (!problem.empty() || run != log_.run()) return std::nullopt;
-    return epoch;
-}
-
-void PublishDesk::remember_epoch() const {
-    const nlohmann::json json = {{"run", log_.run()}, {"epoch", epoch_}};
-    auto file = PendingFile::create(baseline_.scratch() / "writer.json");
-    // Forgetting it costs a fence at the next start, nothing else.
-    if (file && file->append(as_bytes(json.dump()))) (void)file->commit();
-}
-
-Error PublishDesk::fenced(const LogEntry& by) const {
-    return Error{
-        ErrorKind::kFenced,
-        fmt::format("{} was taken over by {} with epoch {} (this writer has {}); stop, or "
-                    "take it back with --take-over",
-                    shown(log_.where().url), shown(by.commit.writer), by.commit.epoch, epoch_)};
-}
-
-Result<void> PublishDesk::take_run() {
-    WISP_ASSIGN(head_, log_.head());
-    const auto remembered = remembered_epoch();
-    if (head_ && remembered && *remembered == head_->commit.epoch) {
-        epoch_ = *remembered;
-        return {};
-    }
-    if (head_ && remembered && *remembered < head_->commit.epoch && !options_.take_over) {
-        epoch_ = *remembered;
-        return std::unexpected(fenced(*head_));
-    }
-    for (int race = 0; race < kRaces; ++race) {
-        // An empty run is fenced too: two that start it together must not share an epoch.
-        epoch_ = head_ ? head_->commit.epoch + 1 : 1;
-        WISP_ASSIGN(auto appended, log_.append(draft(CommitKind::kFence), head_, options_.signer));
-        head_ = std::move(appended.entry);
-        if (!appended.won) continue;
-        remember_epoch();
-        return {};
-    }
-    return fail(ErrorKind::kConflict,
-                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
-}
-
-Result<void> PublishDesk::settle() {
+Result<void> PublishDesk::look() {
     WISP_ASSIGN(auto head, log_.head(head_ ? head_->commit.seq : 0));
     if (head && head->commit.epoch > epoch_) return std::unexpected(fenced(*head));
     if (head) head_ = std::move(head);
+    return {};
+}
+
+Result<void> PublishDesk::settle() {
+    WISP_TRY(look());
     return follow_head();
 }
 
@@ -168,39 +118,59 @@ bool PublishDesk::has_baseline(const Schema& schema) const {
            at_.state_seq != 0 && held->schema().digest() == schema.digest();
 }
 
-Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t step) {
+Result<PreparedStep> PublishDesk::prepare_delta(const Weights& weights, std::uint64_t step) {
+    const Timer timer;
+    const Weights* held = baseline_.weights();
+    if (held == nullptr || at_.state_seq == 0 ||
+        held->schema().digest() != weights.schema().digest()) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("{} holds no state of this schema", shown(baseline_.label())));
+    }
     PreparedStep prepared;
     prepared.step = step;
-    const Timer timer;
-    if (has_baseline(weights.schema())) {
-        prepared.delta = OwnedFile(new_file("delta"));
-        DiffOptions options;
-        options.codec = options_.codec;
-        options.threads = options_.threads;
-        options.step = step;
-        options.progress = options_.progress;
-        WISP_ASSIGN(prepared.diff,
-                    diff_weights(*baseline_.weights(), weights, prepared.delta.path(), options));
-        if (prepared.diff.base != at_.state) {
-            return fail(ErrorKind::kWrongBase,
-                        fmt::format("{} is not at the state it says", shown(baseline_.label())));
-        }
-    } else {
-        WISP_ASSIGN(prepared.diff.result, digest_of(weights, options_.threads, options_.progress));
-        prepared.diff.total_elements = weights.schema().total_elements();
-        prepared.diff.changed_elements = prepared.diff.total_elements;
+    prepared.delta = OwnedFile(new_file("delta"));
+    DiffOptions options;
+    options.codec = options_.codec;
+    options.threads = options_.threads;
+    options.step = step;
+    options.progress = options_.progress;
+    WISP_ASSIGN(prepared.diff, diff_weights(*held, weights, prepared.delta.path(), options));
+    if (prepared.diff.base != at_.state) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("{} is not at the state it says", shown(baseline_.label())));
     }
     prepared.seconds = timer.seconds();
     return prepared;
 }
 
-Result<PreparedStep> PublishDesk::prepare_surely(const Weights& weights, std::uint64_t step) {
+Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t step) {
     if (unsettled_) WISP_TRY(settle());
-    auto prepared = prepare(weights, step);
-    if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
-    WISP_TRY(baseline_.discard());
-    WISP_TRY(settle());
-    return prepare(weights, step);
+    if (has_baseline(weights.schema())) {
+        auto prepared = prepare_delta(weights, step);
+        if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
+        // The baseline is damaged: fetch its state again.
+        WISP_TRY(baseline_.discard());
+        WISP_TRY(settle());
+        if (has_baseline(weights.schema())) return prepare_delta(weights, step);
+    }
+    PreparedStep whole;
+    whole.step = step;
+    const Timer timer;
+    WISP_ASSIGN(whole.diff.result, digest_of(weights, options_.threads, options_.progress));
+    whole.diff.total_elements = weights.schema().total_elements();
+    whole.diff.changed_elements = whole.diff.total_elements;
+    whole.seconds = timer.seconds();
+    return whole;
+}
+
+Result<DiffReport> PublishDesk::rebase(const PreparedStep& onto, const PreparedStep& waiting,
+                                       const fs::path& output) {
+    DiffOptions options;
+    options.codec = options_.codec;
+    options.threads = options_.threads;
+    options.step = waiting.step;
+    return rebase_delta(*baseline_.weights(), at_.state, onto.delta.path(), waiting.delta.path(),
+                        output, options);
 }
 
 Commit PublishDesk::draft(CommitKind kind) const {
@@ -265,11 +235,16 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
     report.total_elements = step.diff.total_elements;
     report.changed_elements = step.diff.changed_elements;
     report.diff_seconds = step.seconds;
-    if (has_delta && before && before->step == step.step && before->digest == step.diff.result) {
+    if (before && before->step == step.step && before->digest == step.diff.result) {
         report.seq = before->seq;
         report.epoch = epoch_;
         report.kind = "present";
         return report;
+    }
+    if (has_delta && (!before || before->digest != step.diff.base)) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} is not at the state that step {} was made from; publish again",
+                                shown(log_.where().url), step.step));
     }
     Commit commit = draft(CommitKind::kDelta);
     commit.total_elements = step.diff.total_elements;

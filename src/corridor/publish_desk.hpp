@@ -3,8 +3,10 @@
 // baseline), anchor. doc/protocol.md section 6.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -44,24 +46,31 @@ class PublishDesk {
     static Result<std::unique_ptr<PublishDesk>> open(const Location& run, Replica& baseline,
                                                      const PublishOptions& options);
 
-    /// Reads the baseline and nothing else. kWrongBase when it is not what it should be.
+    /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex().
+    /// kWrongBase when it is not at the state it should be at, or has another schema.
+    Result<PreparedStep> prepare_delta(const Weights& weights, std::uint64_t step);
+    /// Brings the baseline to the head if need be; without one the step is a whole state.
     Result<PreparedStep> prepare(const Weights& weights, std::uint64_t step);
-    /// As prepare(), but mends the baseline from the bucket first if need be.
-    Result<PreparedStep> prepare_surely(const Weights& weights, std::uint64_t step);
     /// `whole` is needed when the step has no delta. kConflict: the run moved on by a commit of
     /// this writer whose answer was lost; call settle(), and prepare again.
     Result<PublishReport> commit(PreparedStep& step, const Weights* whole);
-    /// The baseline after commit(); what fails here is mended by the next settle().
+    /// The baseline after commit(), under baseline_mutex(); what fails is mended by settle().
     void advance(const PreparedStep& step, const Weights* whole, PublishReport& report);
     /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
     Result<void> anchor_if_due(const Weights& source, PublishReport& report);
     /// Brings head and baseline to what the bucket says.
     Result<void> settle();
+    /// `waiting`, made from the same state as `onto`, as it is after `onto`.
+    Result<DiffReport> rebase(const PreparedStep& onto, const PreparedStep& waiting,
+                              const std::filesystem::path& output);
+    /// Reads the head alone, to learn what became of a commit whose answer was lost.
+    Result<void> look();
     Result<void> heartbeat();
 
     /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
     bool unsettled() const { return unsettled_; }
-    bool has_baseline(const Schema& schema) const;
+    /// Guards what prepare_delta() reads against advance(); of use only with several threads.
+    std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }
     const std::optional<LogEntry>& head() const { return head_; }
     const std::string& run() const { return log_.run(); }
@@ -69,6 +78,7 @@ class PublishDesk {
     std::filesystem::path new_file(std::string_view kind);
 
   private:
+    bool has_baseline(const Schema& schema) const;
     PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options);
     Result<void> take_run();
     Result<void> follow_head();
@@ -94,7 +104,8 @@ class PublishDesk {
     std::uint64_t epoch_ = 0;
     std::string writer_;
     bool unsettled_ = true;
-    std::uint64_t files_made_ = 0;
+    std::atomic<std::uint64_t> files_made_ = 0;
+    std::mutex baseline_mutex_;
 };
 
 }  // namespace wisp

@@ -25,11 +25,14 @@ Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
     PublishDesk& desk = *state_->desk;
     for (int attempt = 0;; ++attempt) {
-        WISP_ASSIGN(PreparedStep prepared, desk.prepare_surely(weights, step));
+        WISP_ASSIGN(PreparedStep prepared, desk.prepare(weights, step));
         auto report = desk.commit(prepared, &weights);
         if (!report) {
             // A commit of ours whose answer was lost has turned up: stand on it and try again.
-            if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) continue;
+            if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) {
+                WISP_TRY(desk.settle());
+                continue;
+            }
             return report;
         }
         desk.advance(prepared, &weights, *report);
