@@ -15,7 +15,8 @@ constexpr const char* kFooter = R"(Examples:
 
 A checkpoint is a .safetensors file or a Hugging Face folder with its index.
 'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 11 locked,
-12 permissions, 13 damaged data, 14 wrong base, 17 disk full, 18 format too new, 130 interrupted.
+12 permissions, 13 damaged data, 14 wrong base, 16 unfit store, 17 disk full, 18 format too new,
+130 interrupted.
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
 
 volatile std::sig_atomic_t signal_met = 0;
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
     wisp::cli::add_inspect(app, outcome);
     wisp::cli::add_verify(app, outcome);
     wisp::cli::add_key(app, outcome);
+    wisp::cli::add_doctor(app, outcome);
     wisp::cli::add_completion(app, outcome);
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);

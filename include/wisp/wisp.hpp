@@ -6,6 +6,7 @@
 #include "wisp/clock.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/digest.hpp"
+#include "wisp/doctor.hpp"
 #include "wisp/dtype.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/inspect.hpp"

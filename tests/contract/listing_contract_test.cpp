@@ -1,4 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "contract/store_contract.hpp"
 
@@ -74,8 +78,17 @@ TEST_P(ListingContract, PagesThroughManyObjects) {
 }
 
 TEST_P(ListingContract, ListsMoreThanOneServerPage) {
-    // Servers page by at most 1000.
-    for (int i = 0; i < 1050; ++i) put("many/" + std::to_string(i), "");
+    // Servers page by at most 1000. Many threads, because each put waits for its disk.
+    constexpr int kObjects = 1050;
+    std::atomic<int> next = 0;
+    {
+        std::vector<std::jthread> writers;
+        for (int i = 0; i < 16; ++i) {
+            writers.emplace_back([&] {
+                for (int n = next++; n < kObjects; n = next++) put(fmt::format("many/{}", n), "");
+            });
+        }
+    }
     EXPECT_EQ(names("many/").size(), 1050U);
     EXPECT_EQ(names("many/", "", 1001).size(), 1001U);
 }

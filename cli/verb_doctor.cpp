@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+struct DoctorArguments {
+    Common common;
+    std::string url;
+    bool quick = false;
+};
+
+void print_table(const DoctorReport& report) {
+    for (const Finding& finding : report.findings) {
+        fmt::print("{:7}  {:18}  {}\n", name_of(finding.verdict), finding.name,
+                   printable(finding.detail));
+        if (!finding.cure.empty()) fmt::print("{:29}→ {}\n", "", printable(finding.cure));
+    }
+    fmt::print("\n{}\n",
+               report.exclusive_create
+                   ? "Conditional writes hold: several writers are safe from each other."
+                   : "Conditional writes do not hold: let one writer only use this store.");
+}
+
+nlohmann::ordered_json as_json(const DoctorArguments& arguments, const DoctorReport& report,
+                               double seconds) {
+    auto findings = nlohmann::ordered_json::array();
+    for (const Finding& finding : report.findings) {
+        findings.push_back({{"name", finding.name},
+                            {"verdict", name_of(finding.verdict)},
+                            {"detail", finding.detail},
+                            {"cure", finding.cure}});
+    }
+    return {{"verb", "doctor"},
+            {"ok", report.healthy},
+            {"url", arguments.url},
+            {"exclusive_create", report.exclusive_create},
+            {"findings", std::move(findings)},
+            {"seconds", seconds}};
+}
+
+/// The bar counts bytes; probes are told by name.
+Progress probe_line(const Common& common) {
+    const Progress bar = progress_bar(common);
+    if (!bar) return {};
+    return [&common](std::string_view probe, std::uint64_t done, std::uint64_t total) {
+        clear_progress(common);
+        if (done < total) fmt::print(stderr, "probe {} of {}: {}", done + 1, total, probe);
+    };
+}
+
+int run(const DoctorArguments& arguments) {
+    const Stopwatch watch;
+    const auto location = open_location(arguments.url);
+    if (!location) return report_error(arguments.common, "doctor", location.error());
+    DoctorOptions options;
+    options.quick = arguments.quick;
+    options.progress = probe_line(arguments.common);
+    const auto report = examine(*location, options);
+    if (!report) return report_error(arguments.common, "doctor", report.error());
+    clear_progress(arguments.common);
+    if (arguments.common.json) {
+        print_json(as_json(arguments, *report, watch.seconds()));
+    } else if (!arguments.common.quiet || !report->healthy) {
+        print_table(*report);
+    }
+    const bool sound = report->healthy && report->exclusive_create;
+    return sound ? 0 : exit_code(ErrorKind::kIncapable);
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("doctor", "Try out whether a bucket or folder can hold runs");
+    auto arguments = std::make_shared<DoctorArguments>();
+    verb->add_option("url", arguments->url, "s3://bucket/prefix, file:///path, or a path")
+        ->required();
+    verb->add_flag("--quick", arguments->quick, "Fewer races, and no large object");
+    add_common(*verb, arguments->common, false);
+    verb->footer(R"(Examples:
+  wisp doctor s3://weights/runs
+  wisp doctor /mnt/shared/runs --quick --json
+
+Writes only under .wisp-doctor-<random>/ there, and removes it again. Exit code 16: the store does
+not keep a promise wisp builds on; without conditional writes use it with one writer only.)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

@@ -1,0 +1,48 @@
+// Whether a store keeps the promises wisp builds on, found out by trying.
+//
+// Tables of compatible products are not believed: some answer every test made one request at a
+// time, and still let both of two overlapping conditional writes win.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wisp/progress.hpp"
+#include "wisp/result.hpp"
+#include "wisp/store.hpp"
+
+namespace wisp {
+
+enum class Verdict { kPass, kWarn, kFail, kSkipped };
+
+/// "pass", "warn", "fail" or "skipped". Stable across releases.
+std::string_view name_of(Verdict verdict);
+
+struct Finding {
+    std::string name;  // stable across releases
+    Verdict verdict = Verdict::kPass;
+    std::string detail;
+    std::string cure;  // empty when there is nothing to cure
+};
+
+struct DoctorReport {
+    std::vector<Finding> findings;
+    /// Several writers are safe from each other. False: use the store with one writer only.
+    bool exclusive_create = false;
+    /// No finding is kFail.
+    bool healthy = false;
+};
+
+struct DoctorOptions {
+    /// Fewer and smaller races, and no large object.
+    bool quick = false;
+    Progress progress = {};  // counts probes, not bytes
+};
+
+/// Writes, reads and removes objects under "<prefix>/.wisp-doctor-<random>/" only. An error means
+/// that nothing could be found out: the store was out of reach, or refused the first write.
+Result<DoctorReport> examine(const Location& location, const DoctorOptions& options = {});
+
+}  // namespace wisp

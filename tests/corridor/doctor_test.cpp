@@ -1,0 +1,120 @@
+#include "wisp/doctor.hpp"
+
+#include <gtest/gtest.h>
+
+#include "manual_clock.hpp"
+#include "store/fault_store.hpp"
+#include "store/folder_store.hpp"
+#include "store/memory_store.hpp"
+#include "temp_checkpoints.hpp"
+
+namespace wisp::testing {
+namespace {
+
+DoctorReport examined(std::shared_ptr<Store> store, const std::string& url = "test") {
+    DoctorOptions options;
+    options.quick = true;
+    return value_of(examine({std::move(store), "runs", url}, options));
+}
+
+std::string verdict_on(const DoctorReport& report, std::string_view name) {
+    for (const Finding& finding : report.findings) {
+        if (finding.name == name) return std::string(name_of(finding.verdict));
+    }
+    return "no such finding";
+}
+
+TEST(Doctor, AcceptsAGoodStoreAndLeavesNothing) {
+    const auto memory = std::make_shared<MemoryStore>();
+    const DoctorReport report = examined(memory);
+    for (const Finding& finding : report.findings) {
+        EXPECT_TRUE(finding.verdict == Verdict::kPass || finding.verdict == Verdict::kSkipped)
+            << finding.name << ": " << finding.detail;
+    }
+    EXPECT_TRUE(report.healthy);
+    EXPECT_TRUE(report.exclusive_create);
+    EXPECT_TRUE(value_of(memory->list("", "", 10)).empty());
+}
+
+TEST(Doctor, AcceptsAFolderAndLeavesNotEvenFolders) {
+    const TempFolder folder;
+    const Location location = value_of(open_location(folder.path().string()));
+    DoctorOptions options;
+    options.quick = true;
+    const DoctorReport report = value_of(examine(location, options));
+    EXPECT_TRUE(report.healthy);
+    EXPECT_TRUE(report.exclusive_create);
+    EXPECT_EQ(folder.file_count(), 0U);
+}
+
+TEST(Doctor, TriesALargeObjectOnABucket) {
+    DoctorOptions options;
+    const DoctorReport report =
+        value_of(examine({std::make_shared<MemoryStore>(), "", "s3://imagined"}, options));
+    EXPECT_EQ(verdict_on(report, "large_object"), "pass");
+    EXPECT_TRUE(report.exclusive_create);
+}
+
+TEST(Doctor, ConvictsAStoreThatIgnoresTheCondition) {
+    FaultPlan plan;
+    plan.creation = Creation::kOverwrite;
+    const auto memory = std::make_shared<MemoryStore>();
+    const DoctorReport report = examined(std::make_shared<FaultStore>(memory, plan, 1));
+    EXPECT_EQ(verdict_on(report, "create_twice"), "fail");
+    EXPECT_EQ(verdict_on(report, "create_racing"), "fail");
+    EXPECT_EQ(verdict_on(report, "ranges"), "pass");
+    EXPECT_FALSE(report.exclusive_create);
+    EXPECT_FALSE(report.healthy);
+    EXPECT_TRUE(value_of(memory->list("", "", 10)).empty());
+}
+
+TEST(Doctor, ConvictsAStoreThatHoldsOnlyOneRequestAtATime) {
+    FaultPlan plan;
+    plan.creation = Creation::kRacy;
+    plan.race_window = Milliseconds(20);
+    const DoctorReport report =
+        examined(std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 1));
+    EXPECT_EQ(verdict_on(report, "create_twice"), "pass");
+    EXPECT_EQ(verdict_on(report, "create_interleaved"), "fail");
+    EXPECT_EQ(verdict_on(report, "create_racing"), "fail");
+    EXPECT_FALSE(report.exclusive_create);
+}
+
+TEST(Doctor, SeesStaleReadsAndLists) {
+    FaultPlan plan;
+    plan.stale_read = plan.stale_list = 1;
+    plan.stale_operations = 1;
+    const DoctorReport report =
+        examined(std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 1));
+    EXPECT_EQ(verdict_on(report, "overwrite"), "fail");
+    EXPECT_EQ(verdict_on(report, "remove"), "fail");
+    EXPECT_EQ(verdict_on(report, "listing"), "fail");
+}
+
+TEST(Doctor, SeesDamagedReads) {
+    FaultPlan plan;
+    plan.flipped_bit = 1;
+    const DoctorReport report =
+        examined(std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 1));
+    EXPECT_EQ(verdict_on(report, "ranges"), "fail");
+    EXPECT_EQ(verdict_on(report, "key_characters"), "warn");
+}
+
+TEST(Doctor, WarnsOfAClockThatIsOff) {
+    const auto clock = std::make_shared<ManualClock>();
+    const DoctorReport report = examined(std::make_shared<MemoryStore>(clock));
+    EXPECT_EQ(verdict_on(report, "clock"), "warn");
+    EXPECT_TRUE(report.healthy);
+    EXPECT_TRUE(report.exclusive_create);
+}
+
+TEST(Doctor, ProvesNothingWhenTheStoreDoesNotAnswer) {
+    FaultPlan plan;
+    plan.fail_before = 1;
+    const auto report = examine(
+        {std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 1), "", "test"}, {});
+    EXPECT_EQ(outcome_of(report), "unavailable");
+}
+
+}  // namespace
+}  // namespace wisp::testing
