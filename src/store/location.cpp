@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "store/folder_store.hpp"
+#include "store/retry_store.hpp"
 #include "store/s3/s3_store.hpp"
 #include "wisp/store.hpp"
 
@@ -100,7 +101,7 @@ Result<Location> open_bucket(const std::string& url) {
     while (prefix.ends_with('/')) prefix.pop_back();
     if (!prefix.empty()) WISP_TRY(check_key(prefix));
     WISP_ASSIGN(std::shared_ptr<Store> store, open_s3_store(rest.substr(0, slash)));
-    return Location{std::move(store), std::move(prefix), url};
+    return Location{std::make_shared<RetryStore>(std::move(store)), std::move(prefix), url};
 }
 
 }  // namespace
