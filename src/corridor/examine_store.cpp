@@ -19,11 +19,14 @@ namespace {
 /// More than the parts of a multipart upload, so that a bucket gets several.
 constexpr std::size_t kLargeObjectBytes = (std::size_t{65} << 20) + 1;
 
-/// Whatever happens, nothing stays under the prefix.
+constexpr std::string_view kScratchName = ".wisp-doctor-";
+constexpr std::int64_t kAbandonedMs = 3600 * 1000;
+
+/// Whatever happens, nothing stays under the prefix, unless the store can no longer be reached.
 class Scratch {
   public:
     explicit Scratch(const Location& location) : location_(location) {
-        location_.prefix = location.key(fmt::format(".wisp-doctor-{:016x}", fresh_seed()));
+        location_.prefix = location.key(fmt::format("{}{:016x}", kScratchName, fresh_seed()));
     }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
@@ -48,6 +51,28 @@ class Scratch {
   private:
     Location location_;
 };
+
+/// Removes what examinations left that were stopped before they could tidy up.
+void remove_abandoned(const Location& location) {
+    const auto now = location.store->now_ms();
+    const auto listed = location.store->list(location.key(kScratchName), "", 1000);
+    if (!now || !listed) return;
+    for (const ListedObject& object : *listed) {
+        const std::int64_t modified = object.info.modified_ms;
+        if (modified != 0 && *now - modified > kAbandonedMs) {
+            (void)location.store->remove(object.key);
+        }
+    }
+}
+
+Error interrupted(Scratch& scratch) {
+    std::string text = "the examination was interrupted; run it again";
+    if (!scratch.clear()) {
+        text += fmt::format("; objects under {} stay until one runs in an hour or later",
+                            shown(scratch.location().prefix));
+    }
+    return {ErrorKind::kUnavailable, text};
+}
 
 Finding race_finding(const std::string& name, const RaceShape& shape, const RaceVerdict& verdict) {
     if (!verdict.conviction.empty()) {
@@ -128,15 +153,14 @@ std::string_view name_of(Verdict verdict) {
 Result<DoctorReport> examine(const Location& location, const DoctorOptions& options) {
     Scratch scratch(location);
     WISP_TRY(scratch.location().store->put(scratch.location().key("write"), as_bytes("x")));
+    remove_abandoned(location);
     DoctorReport report;
     report.findings.push_back({"write", Verdict::kPass, "objects can be written", ""});
     const auto probes = probes_for(scratch.location(), options);
     for (std::size_t i = 0; i < probes.size(); ++i) {
         if (options.progress) options.progress(probes[i].name, i, probes.size());
         auto finding = probes[i].run();
-        if (stop_requested()) {
-            return fail(ErrorKind::kUnavailable, "the examination was interrupted; run it again");
-        }
+        if (stop_requested()) return std::unexpected(interrupted(scratch));
         if (!finding) {
             finding = Finding{probes[i].name, Verdict::kFail, finding.error().text,
                               "mend this first, then run the examination again"};

@@ -23,6 +23,21 @@ fs::path temporary_name(const fs::path& folder) {
     return folder / fmt::format("{}{:016x}", kTemporaryPrefix, fresh_seed());
 }
 
+/// Over NFS a repeated request can answer EEXIST to the link it made itself.
+bool is_same_file(const FileHandle& file, const fs::path& path) {
+    struct stat ours = {};
+    struct stat theirs = {};
+    return ::fstat(file.get(), &ours) == 0 && ::stat(path.c_str(), &theirs) == 0 &&
+           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+Error no_hard_links(const fs::path& path) {
+    return {ErrorKind::kIncapable,
+            fmt::format("the file system of {} has no hard links, without which two writers "
+                        "cannot be kept apart; use a folder on another one",
+                        shown(path.string()))};
+}
+
 bool is_folder(const fs::path& path) {
     struct stat status = {};
     return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
@@ -96,7 +111,12 @@ Result<void> FolderUpload::replace(const fs::path& final_path) {
 }
 
 Result<Created> FolderUpload::link_new(const fs::path& final_path) {
-    const int error_number = link_to(final_path);
+    int error_number = link_to(final_path);
+    if (error_number == EEXIST && is_same_file(handle_, final_path)) error_number = 0;
+    // FAT and some network file systems; our own file cannot be refused for its owner.
+    if (error_number == EPERM || error_number == EOPNOTSUPP || error_number == ENOSYS) {
+        return std::unexpected(no_hard_links(folder_));
+    }
     if (error_number != 0 && error_number != EEXIST) {
         return std::unexpected(file_error("write", final_path, error_number));
     }

@@ -100,6 +100,20 @@ TEST(Doctor, SeesDamagedReads) {
     EXPECT_EQ(verdict_on(report, "key_characters"), "warn");
 }
 
+TEST(Doctor, RemovesWhatAnInterruptedOneLeft) {
+    const auto clock = std::make_shared<ManualClock>();
+    const auto memory = std::make_shared<MemoryStore>(clock);
+    value_of(memory->put("runs/.wisp-doctor-0123/old", {}));
+    value_of(memory->put("runs/mine", {}));
+    clock->advance(std::chrono::hours(2));
+    value_of(memory->put("runs/.wisp-doctor-4567/at-work", {}));
+    examined(memory);
+    const auto left = value_of(memory->list("", "", 10));
+    ASSERT_EQ(left.size(), 2U);
+    EXPECT_EQ(left[0].key, "runs/.wisp-doctor-4567/at-work");
+    EXPECT_EQ(left[1].key, "runs/mine");
+}
+
 TEST(Doctor, WarnsOfAClockThatIsOff) {
     const auto clock = std::make_shared<ManualClock>();
     const DoctorReport report = examined(std::make_shared<MemoryStore>(clock));
