@@ -78,6 +78,9 @@ class Follower {
 
     /// Goes to the newest state there is and returns.
     Result<FollowReport> catch_up();
+    /// Takes the next step if there is one: a request for the commit and one for its delta. When
+    /// more are waiting than that, or the next cannot be taken alone, as catch_up().
+    Result<FollowReport> take_next();
     /// catch_up() again and again, pacing itself by the run, until the step is reached, a failure
     /// that does not heal, or request_stop().
     Result<FollowReport> follow();

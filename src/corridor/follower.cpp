@@ -164,6 +164,7 @@ struct Follower::State {
         }
         const bool moves = at.state_seq != target.seq;
         WISP_TRY(journey.go(*head, target));
+        checked_past = true;
         return moves;
     }
 
@@ -194,7 +195,13 @@ struct Follower::State {
         return told;
     }
 
-    Result<FollowReport> catch_up() {
+    /// Whether a commit is so young that another one behind it would be a surprise.
+    bool is_young(const Commit& commit) const {
+        const std::int64_t age = options.run.clock->now_ms() - commit.time_ms;
+        return age >= 0 && age < std::max<std::int64_t>(options.poll.count(), 100);
+    }
+
+    Result<FollowReport> catch_up(bool probe) {
         WISP_TRY(check_past());
         bool moved = false;
         for (int taken = 0;; ++taken) {
@@ -217,7 +224,9 @@ struct Follower::State {
             }
             auto step = journey.take(*slot.entry);
             if (step) {
-                if (slot.entry->commit.makes_state()) moved = true;
+                if (!slot.entry->commit.makes_state()) continue;
+                moved = true;
+                if (!probe && is_young(slot.entry->commit)) return report(moved);
                 continue;
             }
             const ErrorKind kind = step.error().kind;
@@ -234,10 +243,10 @@ struct Follower::State {
     Milliseconds pause() {
         std::int64_t wait = options.poll.count();
         if (!intervals_ms.empty() && head_time_ms != 0) {
-            // No need to ask before half of the shortest step seen lately has gone by.
+            // No need to ask before most of the shortest step seen lately has gone by.
             const std::int64_t shortest = *std::ranges::min_element(intervals_ms);
             const std::int64_t since = options.run.clock->now_ms() - head_time_ms;
-            if (since >= 0) wait = std::max(wait, shortest / 2 - since);
+            if (since >= 0) wait = std::max(wait, shortest - shortest / 5 - since);
         }
         wait = std::min<std::int64_t>(wait, kLongestWait.count());
         // Replicas started together must not ask together for ever.
@@ -276,7 +285,13 @@ Result<Follower> Follower::open(const Location& run, Replica& replica,
 }
 
 Result<FollowReport> Follower::catch_up() {
-    auto report = state_->catch_up();
+    auto report = state_->catch_up(true);
+    state_->beat("following", report && report->moved && state_->last_heartbeat_ms == 0);
+    return report;
+}
+
+Result<FollowReport> Follower::take_next() {
+    auto report = state_->catch_up(false);
     state_->beat("following", report && report->moved && state_->last_heartbeat_ms == 0);
     return report;
 }
@@ -284,7 +299,7 @@ Result<FollowReport> Follower::catch_up() {
 Result<FollowReport> Follower::follow() {
     Clock& clock = *state_->options.run.clock;
     for (int failures = 0;;) {
-        auto report = catch_up();
+        auto report = take_next();
         if (!report) {
             if (report.error().kind != ErrorKind::kUnavailable || stop_requested()) return report;
             // The store will come back; until then the last good state is served.
