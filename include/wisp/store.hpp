@@ -43,6 +43,8 @@ class Store {
 
     /// For messages and logs; never holds a secret.
     virtual std::string label() const = 0;
+    /// The same for all stores that hold the same objects under the same keys.
+    virtual std::string bucket() const { return label(); }
     /// Creates or replaces.
     virtual Result<void> put(const std::string& key, std::span<const std::byte> bytes) = 0;
     /// Creates, or leaves what is there alone.

@@ -104,15 +104,22 @@ struct Follower::State {
 
     /// Once per process: what this replica has seen must still be in the bucket.
     Result<void> check_past() {
-        if (checked_past || at.seq == 0 || options.accept_rewind) return {};
+        if (checked_past || at.seq == 0) return {};
         WISP_ASSIGN(const Slot own, log.read(at.seq, Judged::kThen));
-        if (own.kind == Slot::Kind::kAbsent) {
+        const bool other =
+            own.entry && !at.commit_hash.empty() && own.entry->hash != at.commit_hash;
+        if (options.accept_rewind && (other || own.kind == Slot::Kind::kAbsent)) {
+            // What was seen counts no more; the weights are kept until another state is there.
+            at.seq = at.epoch = 0;
+            at.commit_hash.clear();
+            forget_state(at);
+        } else if (own.kind == Slot::Kind::kAbsent) {
             return fail(ErrorKind::kForked,
                         fmt::format("{} has seen commit {}, but {} does not have it any more: the "
                                     "bucket was set back; restore it, or pass --accept-rewind",
                                     shown(replica.label()), at.seq, shown(log.where().url)));
         }
-        if (own.entry && !at.commit_hash.empty() && own.entry->hash != at.commit_hash) {
+        if (other && at.seq != 0) {
             return fail(ErrorKind::kForked,
                         fmt::format("commit {} of {} is not the one that {} has seen: there are "
                                     "two histories; stop and look, or pass --accept-rewind",

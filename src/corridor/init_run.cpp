@@ -157,7 +157,7 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
     std::optional<Origin> origin;
     InitReport report;
     if (options.branch_of) {
-        if (options.branch_of->store->label() != where.store->label()) {
+        if (options.branch_of->store->bucket() != where.store->bucket()) {
             return fail(ErrorKind::kInvalid,
                         fmt::format("{} and {} are not in one bucket; a branch shares the objects "
                                     "of its origin, so use 'wisp export' instead",

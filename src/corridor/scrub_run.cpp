@@ -156,7 +156,8 @@ class Scrubber {
                          : Result<ApplyReport>(std::unexpected(path.error()));
                 if (!proven || proven->result != road.to.digest) {
                     found(road.delta.parts.front().key,
-                          proven ? "leads to another state" : proven.error().text, "compact again");
+                          proven ? "leads to another state" : proven.error().text,
+                          "publish an anchor");
                 }
                 fetcher.clear();
             }

@@ -22,7 +22,8 @@ Result<StateName> find_state(const CommitLog& log, const LogEntry& head, const R
     for (const StateName& landmark : landmarks) {
         if (landmark.step <= step) {
             // Between this landmark and the one above: only the commits there need to be read.
-            for (std::uint64_t at = seq; at > landmark.seq;) {
+            // Commits from before a branch are in another log; its landmarks are all there is.
+            for (std::uint64_t at = seq; at > std::max(landmark.seq, log.first_seq());) {
                 WISP_ASSIGN(const LogEntry entry, log.require(at - 1));
                 if (entry.commit.state.step <= step) return entry.commit.state;
                 at = entry.commit.state.seq;
@@ -31,7 +32,7 @@ Result<StateName> find_state(const CommitLog& log, const LogEntry& head, const R
         }
         seq = std::min(seq, landmark.seq);
     }
-    while (seq > 1 && seq > head.commit.floor) {
+    while (seq > log.first_seq() && seq > head.commit.floor) {
         WISP_ASSIGN(const LogEntry entry, log.require(seq - 1));
         if (entry.commit.state.seq != 0 && entry.commit.state.step <= step) {
             return entry.commit.state;

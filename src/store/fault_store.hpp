@@ -29,6 +29,7 @@ class FaultStore : public Store {
     std::uint64_t faults() const { return faults_; }
 
     std::string label() const override { return inner_->label() + " with faults"; }
+    std::string bucket() const override { return inner_->bucket(); }
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,

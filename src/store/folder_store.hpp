@@ -23,6 +23,7 @@ class FolderStore : public Store {
     explicit FolderStore(std::filesystem::path root, std::string home = {});
 
     std::string label() const override;
+    std::string bucket() const override { return "folder " + root_.string(); }
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,

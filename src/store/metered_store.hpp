@@ -40,6 +40,7 @@ class MeteredStore : public Store {
     StoreCounts counts() const;
 
     std::string label() const override { return inner_->label(); }
+    std::string bucket() const override { return inner_->bucket(); }
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,

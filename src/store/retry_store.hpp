@@ -31,6 +31,7 @@ class RetryStore : public Store {
         : inner_(std::move(inner)), plan_(plan), clock_(std::move(clock)), random_(seed) {}
 
     std::string label() const override { return inner_->label(); }
+    std::string bucket() const override { return inner_->bucket(); }
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,

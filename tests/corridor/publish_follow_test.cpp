@@ -106,5 +106,22 @@ TEST_F(PublishFollow, ABranchSharesWhatIsInTheBucket) {
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 5));
 }
 
+TEST_F(PublishFollow, FoldersBranchToo) {
+    const Location origin = value_of(open_location((folder_ / "bucket/a").string()));
+    const Location branch = value_of(open_location((folder_ / "bucket/b").string()));
+    value_of(init_run(origin, {}));
+    auto baseline = value_of(open_memory_replica());
+    Publisher publisher = value_of(Publisher::open(origin, *baseline, {}));
+    for (std::size_t i = 0; i < 4; ++i) publish(publisher, i, i);
+    InitOptions options;
+    options.branch_of = origin;
+    options.branch_step = 2;
+    value_of(init_run(branch, options));
+    auto replica = value_of(open_memory_replica());
+    Follower follower = value_of(Follower::open(branch, *replica, {}));
+    value_of(follower.catch_up());
+    EXPECT_EQ(value_of(digest_of(*replica->weights())), steps_.digest(2));
+}
+
 }  // namespace
 }  // namespace wisp::testing
