@@ -35,6 +35,7 @@ struct FollowEvent {
     double fetch_seconds = 0;
     double verify_seconds = 0;
     double apply_seconds = 0;  // decode, journal and write
+    bool unproven = false;     // on the word of files that carry no digest: wisp/trl_layout.hpp
     std::string fault;         // of kFault: what went wrong and was worked around
     ErrorKind fault_kind = ErrorKind::kInternal;
 };
@@ -62,7 +63,8 @@ struct FollowReport {
     ReplicaRecord at;
     bool moved = false;
     bool reached_until = false;
-    bool expired = false;  // the head's expiry, or max_staleness, has passed
+    bool unproven = false;  // as in FollowEvent
+    bool expired = false;   // the head's expiry, or max_staleness, has passed
     std::uint64_t head_seq = 0;
     std::uint64_t lag_steps = 0;
 };

@@ -20,6 +20,7 @@
 #include "wisp/signing.hpp"
 #include "wisp/stop.hpp"
 #include "wisp/store.hpp"
+#include "wisp/trl_layout.hpp"
 #include "wisp/trust.hpp"
 #include "wisp/upkeep.hpp"
 #include "wisp/weights.hpp"

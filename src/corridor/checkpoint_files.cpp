@@ -10,7 +10,6 @@
 #include "base/try.hpp"
 #include "corridor/paths.hpp"
 #include "format/run_keys.hpp"
-#include "format/safetensors.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -44,7 +43,7 @@ Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint) {
     return sources;
 }
 
-Result<void> write_weights(const Weights& weights, const fs::path& path) {
+Result<void> write_weights(const Weights& weights, const fs::path& path, const Metadata& metadata) {
     std::vector<SafetensorsEntry> entries;
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < weights.schema().tensors().size(); ++i) order.push_back(i);
@@ -59,7 +58,7 @@ Result<void> write_weights(const Weights& weights, const fs::path& path) {
         at += bytes;
     }
     WISP_ASSIGN(PendingFile file, PendingFile::create(path));
-    WISP_TRY(file.append(write_safetensors_header(entries, {{"format", "pt"}})));
+    WISP_TRY(file.append(write_safetensors_header(entries, metadata)));
     WISP_TRY(file.reserve(file.size_bytes() + at));
     for (const std::size_t i : order) WISP_TRY(file.append(weights.bytes(i)));
     return file.commit_unsynced();

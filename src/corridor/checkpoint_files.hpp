@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "format/safetensors.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/weights.hpp"
 
@@ -20,8 +21,9 @@ struct CheckpointSource {
 /// files beside them. A lone file becomes model.safetensors. kInvalid for names that are not plain.
 Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint);
 
-/// As a lone safetensors file.
-Result<void> write_weights(const Weights& weights, const std::filesystem::path& path);
+/// As a lone safetensors file; by default with what loaders ask of one.
+Result<void> write_weights(const Weights& weights, const std::filesystem::path& path,
+                           const Metadata& metadata = {{"format", "pt"}});
 
 /// Copies into an existing folder.
 Result<void> copy_files(const std::vector<CheckpointSource>& files,

@@ -7,14 +7,12 @@
 
 namespace wisp {
 
-Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
-                                    const std::vector<std::filesystem::path>& deltas,
-                                    unsigned asked_threads, const TakeChanges& take) {
-    const Schema& schema = base.schema();
-    WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema));
-    const unsigned threads = thread_count(asked_threads);
-    const BlockGrid grid(schema, chain.log2_block_elements());
-    std::vector<ChainWorker> workers(threads);
+namespace {
+
+Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const StateDigest& known,
+                          std::vector<ChainWorker>& workers) {
+    const auto threads = static_cast<unsigned>(workers.size());
+    const BlockGrid grid(base.schema(), chain.log2_block_elements());
     ChainSums sums;
     auto proven = ordered_parallel<ChainSums>(
         grid.count(), threads,
@@ -30,14 +28,34 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
         });
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
     WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(known, sums));
-
     ApplyReport report;
     report.deltas_applied = chain.size();
     report.changed_elements = sums.changed_elements;
     report.base_proven = settled.base_proven;
     report.result_proven = settled.result_proven;
     if (settled.result) report.result = *settled.result;
-    if (sums.changed_elements == 0) return report;
+    return report;
+}
+
+}  // namespace
+
+Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
+                                  const std::vector<std::filesystem::path>& deltas,
+                                  unsigned threads) {
+    WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
+    std::vector<ChainWorker> workers(thread_count(threads));
+    return prove(chain, base, known, workers);
+}
+
+Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
+                                    const std::vector<std::filesystem::path>& deltas,
+                                    unsigned asked_threads, const TakeChanges& take) {
+    WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
+    const unsigned threads = thread_count(asked_threads);
+    std::vector<ChainWorker> workers(threads);
+    WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers));
+    if (report.changed_elements == 0) return report;
+    const BlockGrid grid(base.schema(), chain.log2_block_elements());
     WISP_TRY(ordered_parallel<BlockChanges>(
         grid.count(), threads,
         [&](std::uint64_t index, unsigned thread) -> Result<BlockChanges> {

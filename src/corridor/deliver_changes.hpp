@@ -17,6 +17,12 @@ namespace wisp {
 /// the sense that matters: whoever takes a block may overwrite it.
 using TakeChanges = std::function<Result<void>(const BlockRange&, const BlockChanges&)>;
 
+/// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
+/// digest is told even when no delta vouches for it.
+Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
+                                  const std::vector<std::filesystem::path>& deltas,
+                                  unsigned threads);
+
 /// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,

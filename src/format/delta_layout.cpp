@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 namespace wisp {
 
 std::string_view name_of(Codec codec) {
@@ -25,6 +27,15 @@ std::string sparsity_text(std::uint64_t changed, std::uint64_t total) {
     std::string text = fmt::format("{}", 1.0 - share);
     if (text.find_first_of(".e") == std::string::npos) text += ".0";
     return text;
+}
+
+std::string python_list(const std::vector<std::string>& names) {
+    std::string list = "[";
+    for (const std::string& name : names) {
+        if (list.size() > 1) list += ", ";
+        list += nlohmann::json(name).dump(-1, ' ', true);
+    }
+    return list + "]";
 }
 
 std::string seal_text(std::span<const std::byte> header, const Sha256Digest& data) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/sha256.hpp"
 #include "format/safetensors.hpp"
@@ -25,6 +26,8 @@ inline constexpr std::string_view kTrlIdx = ".idx";
 inline constexpr std::string_view kTrlVal = ".val";
 inline constexpr std::string_view kTrlGapEncoding = "gap_delta";
 inline constexpr std::string_view kTrlRawEncoding = "raw";
+// In anchors that wisp wrote: the digest of the state. Not one of our own keys, which mark deltas.
+inline constexpr std::string_view kTrlStateKey = "state_digest";
 
 // In every delta wisp writes, whatever the codec.
 inline constexpr std::string_view kOwnKeyLead = "wisp_";
@@ -55,6 +58,9 @@ struct DeltaFacts {
 
 /// As Python prints a float: "0.995", "1.0".
 std::string sparsity_text(std::uint64_t changed, std::uint64_t total);
+
+/// As Python's json.dumps writes a list of strings.
+std::string python_list(const std::vector<std::string>& names);
 
 /// Over the header, its seal taken as 64 zeros, and the SHA-256 of the data: section 5.
 std::string seal_text(std::span<const std::byte> header, const Sha256Digest& data);

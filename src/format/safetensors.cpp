@@ -160,8 +160,9 @@ Result<void> check_offsets(const SafetensorsHeader& header, std::uint64_t data_b
     return {};
 }
 
-Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
-    ByteReader in(file);
+/// `head` holds the header at least; the file has `file_bytes`.
+Result<SafetensorsHeader> parse(std::span<const std::byte> head, std::uint64_t file_bytes) {
+    ByteReader in(head);
     const auto header_bytes = in.fixed<std::uint64_t>();
     if (!in.ok()) return fail(ErrorKind::kCorrupt, "it is shorter than the 8 bytes of its length");
     if (header_bytes > limits::kSafetensorsHeaderBytes) {
@@ -172,7 +173,7 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
     const std::string_view json = in.text(header_bytes);
     if (!in.ok()) {
         return fail(ErrorKind::kCorrupt, fmt::format("its header claims {} bytes but {} are there",
-                                                     header_bytes, file.size() - 8));
+                                                     header_bytes, head.size() - 8));
     }
     if (json.empty() || json.front() != '{') {
         return fail(ErrorKind::kCorrupt, "its header does not start with '{'");
@@ -191,7 +192,7 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
     std::ranges::stable_sort(header.entries, [](const auto& x, const auto& y) {
         return x.begin != y.begin ? x.begin < y.begin : x.end < y.end;
     });
-    WISP_TRY(check_offsets(header, in.remaining()));
+    WISP_TRY(check_offsets(header, file_bytes - header.data_offset));
     return header;
 }
 
@@ -209,7 +210,12 @@ const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
 
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
                                             std::string_view label) {
-    auto header = parse(file);
+    return parse_safetensors_head(file, file.size(), label);
+}
+
+Result<SafetensorsHeader> parse_safetensors_head(std::span<const std::byte> head,
+                                                 std::uint64_t file_bytes, std::string_view label) {
+    auto header = parse(head, file_bytes);
     if (!header) {
         Error error = std::move(header).error();
         const char* cure = error.kind == ErrorKind::kUnsupported ? "upgrade wisp"

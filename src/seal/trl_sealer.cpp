@@ -1,7 +1,6 @@
 #include "seal/trl_sealer.hpp"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/try.hpp"
@@ -16,16 +15,6 @@ Bytes narrowed(std::span<const std::byte> wide) {
         append_fixed(narrow, static_cast<std::uint16_t>(load_le<std::uint32_t>(wide.data() + at)));
     }
     return narrow;
-}
-
-/// As Python's json.dumps writes a list of strings.
-std::string python_list(const std::vector<std::string>& names) {
-    std::string list = "[";
-    for (const std::string& name : names) {
-        if (list.size() > 1) list += ", ";
-        list += nlohmann::json(name).dump(-1, ' ', true);
-    }
-    return list + "]";
 }
 
 }  // namespace
