@@ -92,6 +92,7 @@ Result<void> PublishDesk::follow_head() {
     FollowOptions follow;
     follow.run = options_.run;
     follow.threads = options_.threads;
+    follow.parallel_fetches = options_.parallel_uploads;
     follow.base = options_.public_base;
     WISP_ASSIGN(Follower follower, Follower::open(log_.where(), baseline_, follow));
     auto report = follower.catch_up();

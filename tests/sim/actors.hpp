@@ -1,0 +1,23 @@
+// Who takes part in a simulation. Each runs wisp's own code over its door to the bucket.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim/world.hpp"
+
+namespace wisp::sim {
+
+/// Publishes, is killed, is fenced, takes over, goes back to older checkpoints.
+void add_trainer(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
+/// Follows, in memory or in a folder, briskly or slowly; reaches the head in the end.
+void add_replica(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
+/// Starts a branch, and then a trainer and a replica on it.
+void add_brancher(World& world, std::string prefix, std::string branch, std::int64_t starts_in_ms);
+void add_compactor(World& world, std::string prefix, std::int64_t starts_in_ms);
+void add_retention(World& world, std::string prefix, std::int64_t starts_in_ms);
+
+/// Whether a call on a run may fail in this way in such a store.
+bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather);
+
+}  // namespace wisp::sim

@@ -1,0 +1,141 @@
+// A replica's life.
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "sim/actors.hpp"
+#include "wisp/follower.hpp"
+
+namespace wisp::sim {
+namespace {
+
+constexpr int kLastRounds = 4;
+
+class ReplicaActor {
+  public:
+    ReplicaActor(World& world, Actor& actor, std::string prefix)
+        : world_(world),
+          actor_(actor),
+          prefix_(std::move(prefix)),
+          random_(world.fork_random()),
+          door_(world.open_door(actor, prefix_)),
+          in_memory_(random_.chance(0.3)),
+          pause_ms_(random_.chance(0.3) ? 30'000 : 1'500) {
+        actor_.folder = world_.folder() / actor_.name;
+        std::filesystem::create_directories(actor_.folder);
+    }
+
+    void session() {
+        // What was in memory is forgotten, and with it how far it was.
+        if (in_memory_) mark_ = {};
+        auto opened = open_replica();
+        if (!opened) return world_.blame(fmt::format("{}: {}", actor_.name, opened.error().text));
+        WatchedReplica replica(std::move(*opened), actor_, world_.observer(actor_, prefix_), mark_);
+        while (!finished_) follow(replica);
+    }
+
+  private:
+    Result<std::unique_ptr<Replica>> open_replica() {
+        if (in_memory_) {
+            MemoryReplicaOptions options;
+            options.threads = 1;
+            options.scratch = actor_.folder / "scratch";
+            return open_memory_replica(options);
+        }
+        FolderReplicaOptions options;
+        options.threads = 1;
+        return open_folder_replica(actor_.folder / "replica", options);
+    }
+
+    FollowOptions follow_options() {
+        FollowOptions options;
+        options.run = world_.run_options(door_);
+        options.threads = 1;
+        options.parallel_fetches = 1;
+        options.replica_id = actor_.name;
+        options.on_event = [this](const FollowEvent& event) -> Result<void> {
+            if (event.kind == FollowEvent::Kind::kApplied ||
+                event.kind == FollowEvent::Kind::kJoined) {
+                world_.count_move();
+            }
+            return {};
+        };
+        return options;
+    }
+
+    void pause() {
+        world_.scheduler().sleep(actor_, static_cast<std::int64_t>(random_.below(pause_ms_)));
+    }
+
+    bool failed(const Error& error, std::string_view what) {
+        world_.tell(actor_, fmt::format("{} fails: {}", what, error.text));
+        if (may_fail(world_.plan(), error.kind, world_.weather())) return true;
+        world_.blame(fmt::format("{} may not fail to {}: {}: {}", actor_.name, what,
+                                 name_of(error.kind), error.text));
+        return false;
+    }
+
+    void follow(WatchedReplica& replica) {
+        auto follower = Follower::open(door_.run, replica, follow_options());
+        if (!follower) {
+            if (!failed(follower.error(), "open a follower")) finished_ = true;
+            if (!finished_) pause();
+            return;
+        }
+        const std::uint64_t rounds = 1 + random_.below(20);
+        for (std::uint64_t round = 0; round < rounds && !finished_; ++round) {
+            const bool closing = world_.weather() == Weather::kClosing;
+            const auto report = follower->catch_up();
+            if (!report && !failed(report.error(), "catch up")) finished_ = true;
+            if (closing) {
+                finished_ = finished_ || arrived(*follower);
+            } else {
+                pause();
+            }
+        }
+    }
+
+    bool arrived(const Follower& follower) {
+        const RunLedger* ledger = world_.ledger().find(prefix_);
+        if (ledger == nullptr || ledger->head() == nullptr) return true;
+        const Commit& head = ledger->head()->commit;
+        if (follower.at().seq == head.seq && follower.at().state_seq == head.state.seq) return true;
+        if (++last_rounds_ < kLastRounds) return false;
+        world_.blame(fmt::format("{} stays at commit {}, state {}, though the head is {}, state {}",
+                                 actor_.name, follower.at().seq, follower.at().state_seq, head.seq,
+                                 head.state.seq));
+        return true;
+    }
+
+    World& world_;
+    Actor& actor_;
+    std::string prefix_;
+    Random random_;
+    World::Door door_;
+    bool in_memory_;
+    std::uint64_t pause_ms_;
+    HighWater mark_;
+    int last_rounds_ = 0;
+    bool finished_ = false;
+};
+
+}  // namespace
+
+bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather) {
+    if (kind == ErrorKind::kForked) return plan.stale;
+    if (weather != Weather::kStorm && kind == ErrorKind::kUnavailable) return false;
+    return kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt ||
+           kind == ErrorKind::kGap;
+}
+
+void add_replica(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
+    world.scheduler().add(
+        std::move(name),
+        [&world, prefix = std::move(prefix)](Actor& actor) {
+            ReplicaActor replica(world, actor, prefix);
+            world.live(actor, [&] { replica.session(); });
+        },
+        starts_in_ms);
+}
+
+}  // namespace wisp::sim

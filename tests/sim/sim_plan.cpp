@@ -1,0 +1,68 @@
+#include "sim/sim_plan.hpp"
+
+#include "format/run_keys.hpp"
+
+namespace wisp::sim {
+namespace {
+
+FaultPlan make_faults(Random& random, double level) {
+    FaultPlan faults;
+    const auto some = [&](double most) {
+        return random.chance(0.6) ? level * most * static_cast<double>(random.below(100)) / 100.0
+                                  : 0.0;
+    };
+    faults.fail_before = some(0.15);
+    faults.reply_lost = some(0.15);
+    faults.throttle = some(0.10);
+    faults.slow = some(0.10);
+    faults.truncated_read = some(0.10);
+    faults.flipped_bit = some(0.10);
+    faults.oversized_read = some(0.05);
+    faults.stale_list = some(0.30);
+    faults.stale_operations = 1 + random.below(60);
+    return faults;
+}
+
+}  // namespace
+
+SimPlan make_plan(std::uint64_t seed) {
+    Random random(seed);
+    SimPlan plan;
+    plan.storm_steps = 200 + random.below(900);
+    const double level = random.chance(0.15) ? 0.0 : (random.chance(0.6) ? 0.4 : 1.0);
+    plan.faults = make_faults(random, level);
+    plan.trainers = 1 + (random.chance(0.6) ? 1 : 0) + (random.chance(0.2) ? 1 : 0);
+    plan.replicas = 1 + static_cast<unsigned>(random.below(3));
+    plan.branch = random.chance(0.25);
+    plan.compactor = random.chance(0.4);
+    plan.retention = random.chance(0.5);
+    plan.kills = random.chance(0.3) ? 0.0 : 0.7;
+    plan.late_writes = random.chance(0.4) ? 0.03 : 0.0;
+    plan.retries = random.chance(0.4);
+    plan.style.burst = random.chance(0.5) ? 0.3 : 0.9;
+    plan.style.priorities = random.chance(0.3);
+    plan.style.stall = random.chance(0.3) ? 0.0 : 0.004;
+    plan.style.clock_jump = random.chance(0.3) ? 0.01 : 0.0;
+    plan.style.leap = random.chance(0.3) ? 0.01 : 0.0;
+    plan.stale = random.chance(0.06);
+    if (plan.stale) plan.faults.stale_read = 0.05;
+    if (random.chance(0.06)) {
+        plan.single_writer = true;
+        plan.faults.creation = Creation::kOverwrite;
+        plan.trainers = 1;
+        plan.late_writes = 0;
+        plan.branch = plan.compactor = plan.retention = plan.stale = false;
+        plan.faults.stale_read = 0;
+    }
+    return plan;
+}
+
+Trouble KindFaults::decide(StoreOperation operation, const std::string& key) {
+    Trouble trouble = faults_.decide(operation, key);
+    const bool data = key.find("/anchors/") != std::string::npos ||
+                      key.find("/deltas/") != std::string::npos;
+    if (!data) trouble.flipped = false;
+    return trouble;
+}
+
+}  // namespace wisp::sim

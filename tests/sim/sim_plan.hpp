@@ -1,0 +1,41 @@
+// What one seed is about: who takes part, and how bad the store and the clocks are.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/scheduler.hpp"
+#include "store/fault_plan.hpp"
+
+namespace wisp::sim {
+
+struct SimPlan {
+    std::uint64_t storm_steps = 600;
+    unsigned trainers = 2;
+    unsigned replicas = 3;
+    bool branch = false;
+    bool compactor = false;
+    bool retention = false;
+    double kills = 0;  // chance that a life is cut short
+    double late_writes = 0;
+    bool late_removes = false;
+    bool single_writer = false;  // the store overwrites what it should only create
+    bool stale = false;          // the store breaks its word and answers from the past
+    bool retries = false;        // as open_location() does it
+    FaultPlan faults;
+    ScheduleStyle style;
+};
+
+SimPlan make_plan(std::uint64_t seed);
+
+/// Faults as planned, but only such as a store may show: what is kept under its own hash may come
+/// damaged, small records come whole or not at all.
+class KindFaults : public FaultPolicy {
+  public:
+    KindFaults(const FaultPlan& plan, std::uint64_t seed) : faults_(plan, seed) {}
+    Trouble decide(StoreOperation operation, const std::string& key) override;
+
+  private:
+    SeededFaults faults_;
+};
+
+}  // namespace wisp::sim

@@ -1,0 +1,194 @@
+#include "sim/world.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "sim/actors.hpp"
+#include "sim/local_crash.hpp"
+#include "store/retry_store.hpp"
+
+namespace wisp::sim {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kRestSteps = 60'000;
+
+fs::path remains_of(const fs::path& folder) {
+    return folder.string() + ".remains";
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed, fs::path folder)
+    : seed_(seed),
+      random_(seed ^ 0x5EED),
+      plan_(make_plan(seed)),
+      folder_(std::move(folder)),
+      scheduler_(random_.next(), plan_.style) {
+    truth_ = std::make_shared<TrueStore>(std::make_shared<StoreClock>(scheduler_), bank_);
+    history_ = std::make_shared<ObjectHistory>(
+        plan_.faults.stale_read > 0 || plan_.faults.stale_list > 0 ? plan_.faults.stale_operations
+                                                                   : 0);
+    if (plan_.single_writer) ledger().expect_overwrites();
+    fs::create_directories(folder_);
+    scheduler_.on_kill = [this](Actor& actor) {
+        tell(actor, "is killed");
+        if (actor.folder.empty()) return;
+        std::error_code ignored;
+        fs::copy(actor.folder, remains_of(actor.folder), fs::copy_options::recursive, ignored);
+    };
+    watch_local_files(&scheduler_);
+}
+
+World::~World() {
+    scheduler_.end_all();
+    watch_local_files(nullptr);
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+}
+
+void World::blame(std::string problem) {
+    if (problem_.empty() && !scheduler_.ending()) problem_ = std::move(problem);
+}
+
+Location World::true_run(const std::string& prefix) const {
+    return {truth_, prefix, prefix};
+}
+
+World::Door World::open_door(Actor& actor, const std::string& prefix) {
+    Door door;
+    door.clock = std::make_shared<VirtualClock>(scheduler_, actor);
+    auto author = std::make_shared<std::string>(actor.name);
+    auto faulty = std::make_shared<FaultStore>(
+        std::make_shared<NamedStore>(truth_, author), plan_.faults, std::make_shared<KindFaults>(plan_.faults, random_.next()), history_,
+        door.clock);
+    faults_.push_back(faulty);
+    SimStoreParts parts{truth_,  author, faulty,            &scheduler_,
+                        &trace_, &late_, plan_.late_writes, plan_.late_removes};
+    door.store = std::make_shared<SimStore>(std::move(parts), actor, random_.next());
+    if (weather_ != Weather::kStorm) {
+        faulty->heal();
+        door.store->heal();
+    }
+    doors_.push_back(door.store);
+    door.run = {door.store, prefix, prefix};
+    if (plan_.retries) {
+        RetryPlan retries;
+        retries.tries = 3;
+        door.run.store =
+            std::make_shared<RetryStore>(door.store, retries, door.clock, random_.next());
+    }
+    return door;
+}
+
+Observer World::observer(Actor& actor, const std::string& prefix) {
+    return {&scheduler_,
+            &ledger(),
+            &bank_,
+            prefix,
+            [this](std::string problem) { blame(std::move(problem)); },
+            [this, &actor](const std::string& what) { tell(actor, what); }};
+}
+
+RunOptions World::run_options(const Door& door) {
+    RunOptions options;
+    options.clock = door.clock;
+    options.seed = random_.next() | 1;
+    return options;
+}
+
+void World::revive(Actor& actor) {
+    actor.dead = false;
+    const fs::path remains = remains_of(actor.folder);
+    std::error_code ignored;
+    if (!actor.folder.empty() && fs::exists(remains, ignored)) {
+        fs::remove_all(actor.folder, ignored);
+        fs::rename(remains, actor.folder, ignored);
+    }
+}
+
+void World::live(Actor& actor, const std::function<void()>& session) {
+    bool killed = false;
+    do {
+        if (!killed && weather_ == Weather::kStorm && random_.chance(plan_.kills)) {
+            actor.kill_in = 1 + random_.below(std::uint64_t{1} << (4 + random_.below(7)));
+        }
+        try {
+            if (killed) {
+                scheduler_.sleep(actor, static_cast<std::int64_t>(random_.below(20'000)));
+                killed = false;
+                tell(actor, "is started again");
+                if (weather_ == Weather::kStorm && random_.chance(plan_.kills)) {
+                    actor.kill_in = 1 + random_.below(std::uint64_t{1} << (4 + random_.below(7)));
+                }
+            }
+            session();
+        } catch (const Killed&) {
+            killed = true;
+        }
+        if (scheduler_.ending()) return;
+        if (killed) revive(actor);
+    } while (killed);
+}
+
+void World::people() {
+    const auto later = [&](std::uint64_t most) {
+        return static_cast<std::int64_t>(random_.below(most));
+    };
+    for (unsigned i = 0; i < plan_.trainers; ++i) {
+        add_trainer(*this, fmt::format("trainer{}", i), "runs/a", i == 0 ? 0 : later(20'000));
+    }
+    for (unsigned i = 0; i < plan_.replicas; ++i) {
+        add_replica(*this, fmt::format("replica{}", i), "runs/a", i == 0 ? 0 : later(30'000));
+    }
+    if (plan_.branch) add_brancher(*this, "runs/a", "runs/b", later(20'000));
+    if (plan_.compactor) add_compactor(*this, "runs/a", later(10'000));
+    if (plan_.retention) add_retention(*this, "runs/a", later(10'000));
+}
+
+void World::calm_down() {
+    weather_ = Weather::kCalm;
+    for (const auto& faulty : faults_) faulty->heal();
+    for (const auto& door : doors_) door->heal();
+    late_.arrive(~std::uint64_t{0});
+    scheduler_.calm_down();
+}
+
+Verdict World::run() {
+    truth_->author = "founder";
+    InitOptions init;
+    init.run.clock = std::make_shared<StoreClock>(scheduler_);
+    init.run.seed = random_.next() | 1;
+    if (plan_.single_writer) init.mode = CommitMode::kSingleWriter;
+    if (const auto made = init_run(true_run("runs/a"), init); !made) blame(made.error().text);
+    people();
+    scheduler_.run(
+        [&] {
+            late_.arrive(scheduler_.steps());
+            return over() || scheduler_.steps() >= plan_.storm_steps;
+        },
+        plan_.storm_steps + 1);
+    if (!over()) {
+        calm_down();
+        const auto rested = [&] {
+            if (over()) return true;
+            for (const auto& actor : scheduler_.actors()) {
+                if (actor->writes && !actor->fiber->done()) return false;
+            }
+            return true;
+        };
+        if (!scheduler_.run(rested, kRestSteps)) blame("the writers do not come to rest");
+    }
+    if (!over()) close();
+    Verdict verdict;
+    verdict.problem = problem_.empty() ? ledger().problem() : problem_;
+    verdict.passed = verdict.problem.empty();
+    verdict.operations = trace_.counted();
+    verdict.fingerprint = trace_.fingerprint();
+    verdict.moves = moves_;
+    if (const RunLedger* run = ledger().find("runs/a")) verdict.commits = run->rows.size();
+    return verdict;
+}
+
+}  // namespace wisp::sim
