@@ -22,6 +22,7 @@ struct UpkeepOptions {
     /// The public checkpoint that anchors may stand on; where all of them do, it is needed.
     std::optional<std::filesystem::path> base;
     unsigned threads = 0;
+    unsigned parallel = 4;  // fetches, and uploads, at a time
     Progress progress;
 };
 

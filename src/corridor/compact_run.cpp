@@ -61,9 +61,9 @@ class Compactor {
           map_(std::move(map)),
           options_(options),
           work_(std::move(work)),
-          fetcher_(log.where(), work_ / "pieces", 4),
-          uploader_(log.where(), 4, kPartBytes),
-          journey_(log, replica, at_, {options.threads, 4, options.base, {}, {}}) {}
+          fetcher_(log.where(), work_ / "pieces", options.parallel),
+          uploader_(log.where(), options.parallel, kPartBytes),
+          journey_(log, replica, at_, {options.threads, options.parallel, options.base, {}, {}}) {}
 
     /// Nothing when the piece is a single delta's, or holds no change.
     Result<std::optional<RoadEntry>> merge_piece(const Piece& piece) {

@@ -40,6 +40,7 @@ Result<ExportReport> export_step(const Location& where, std::optional<std::uint6
         ReplicaRecord at;
         JourneyOptions journey_options;
         journey_options.threads = options.threads;
+        journey_options.parallel_fetches = options.parallel;
         journey_options.base = options.base;
         journey_options.on_moved = [&](const Moved& moved) -> Result<void> {
             report.fetched_bytes += moved.fetched.bytes;

@@ -79,11 +79,11 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
         for (std::uint64_t seq = leg.from.seq + 1; seq <= leg.to.seq; ++seq) {
             WISP_ASSIGN(const LogEntry step_entry, log.require(seq));
             if (!step_entry.commit.makes_state()) continue;
-            // A step that changed nothing has no delta: the next road starts where it did.
+            // A step that changed nothing has no delta: whatever led to the state before it leads
+            // to this one, and there is no single delta to walk along below the branch's floor.
             if (!step_entry.commit.delta) {
-                if (seq == leg.to.seq && !origin.map.roads.empty()) {
-                    origin.map.roads.back().to = step_entry.commit.state;
-                }
+                (origin.map.roads.empty() ? origin.map.anchors.back().state
+                                          : origin.map.roads.back().to) = step_entry.commit.state;
                 from = step_entry.commit.state;
                 continue;
             }

@@ -113,6 +113,8 @@ Result<void> Journey::take(const LogEntry& next) {
 }
 
 Result<void> Journey::go(const LogEntry& head, const StateName& target) {
+    // What came damaged or not at all may be well by now.
+    avoid_.clear();
     for (int detour = 0;; ++detour) {
         if (at_.state_seq == target.seq && at_.state == target.digest) {
             WISP_ASSIGN(const ReplicaRecord after, record_of(head, target));

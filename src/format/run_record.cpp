@@ -41,6 +41,8 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
                                                      "check the address",
                                                      shown(label), problem));
     };
+    // The run's identity is the hash of every byte: a record cut by one is another run's.
+    if (!text.ends_with('\n')) return broken("no complete line");
     auto json = parse_strict_json(text);
     if (!json) return broken(json.error().text);
     std::string problem;

@@ -14,10 +14,10 @@ void add_trainer(World& world, std::string name, std::string prefix, std::int64_
 void add_replica(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
 /// Starts a branch, and then a trainer and a replica on it.
 void add_brancher(World& world, std::string prefix, std::string branch, std::int64_t starts_in_ms);
-void add_compactor(World& world, std::string prefix, std::int64_t starts_in_ms);
-void add_retention(World& world, std::string prefix, std::int64_t starts_in_ms);
+void add_compactor(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
+void add_retention(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
 
-/// Whether a call on a run may fail in this way in such a store.
+/// Whether a call on a run, begun in such weather, may fail in this way.
 bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather);
 
 }  // namespace wisp::sim

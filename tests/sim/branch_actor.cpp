@@ -31,13 +31,14 @@ class Brancher {
         options.run = world_.run_options(door_);
         options.branch_of = Location{door_.run.store, prefix_, prefix_};
         if (random_.chance(0.5)) options.branch_step = origin->head()->commit.state.step;
+        const Weather began = world_.weather();
         const auto report = init_run(door_.run, options);
         if (!report) {
             world_.tell(actor_, fmt::format("branch fails: {}", report.error().text));
             const ErrorKind kind = report.error().kind;
             const bool allowed = kind == ErrorKind::kNoRun || kind == ErrorKind::kConflict ||
                                  kind == ErrorKind::kNotFound ||
-                                 may_fail(world_.plan(), kind, world_.weather());
+                                 may_fail(world_.plan(), kind, began);
             if (!allowed) {
                 world_.blame(fmt::format("a branch may not fail with {}: {}", name_of(kind),
                                          report.error().text));
@@ -48,6 +49,8 @@ class Brancher {
         done_ = true;
         add_trainer(world_, "on_branch", branch_, static_cast<std::int64_t>(random_.below(2'000)));
         add_replica(world_, "watcher", branch_, static_cast<std::int64_t>(random_.below(2'000)));
+        if (world_.plan().retention) add_retention(world_, "branch_keep", branch_, 1'000);
+        if (world_.plan().compactor) add_compactor(world_, "branch_pack", branch_, 1'000);
     }
 
     World& world_;

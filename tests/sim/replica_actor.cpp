@@ -69,13 +69,14 @@ class ReplicaActor {
 
     bool failed(const Error& error, std::string_view what) {
         world_.tell(actor_, fmt::format("{} fails: {}", what, error.text));
-        if (may_fail(world_.plan(), error.kind, world_.weather())) return true;
+        if (may_fail(world_.plan(), error.kind, began_)) return true;
         world_.blame(fmt::format("{} may not fail to {}: {}: {}", actor_.name, what,
                                  name_of(error.kind), error.text));
         return false;
     }
 
     void follow(WatchedReplica& replica) {
+        began_ = world_.weather();
         auto follower = Follower::open(door_.run, replica, follow_options());
         if (!follower) {
             if (!failed(follower.error(), "open a follower")) finished_ = true;
@@ -84,7 +85,8 @@ class ReplicaActor {
         }
         const std::uint64_t rounds = 1 + random_.below(20);
         for (std::uint64_t round = 0; round < rounds && !finished_; ++round) {
-            const bool closing = world_.weather() == Weather::kClosing;
+            began_ = world_.weather();
+            const bool closing = began_ == Weather::kClosing;
             const auto report = follower->catch_up();
             if (!report && !failed(report.error(), "catch up")) finished_ = true;
             if (closing) {
@@ -115,6 +117,7 @@ class ReplicaActor {
     bool in_memory_;
     std::uint64_t pause_ms_;
     HighWater mark_;
+    Weather began_ = Weather::kStorm;  // of the call at hand
     int last_rounds_ = 0;
     bool finished_ = false;
 };

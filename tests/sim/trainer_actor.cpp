@@ -90,7 +90,7 @@ class TrainerActor {
             options_.take_over = true;
             return true;
         }
-        if (!may_fail(world_.plan(), error.kind, world_.weather())) {
+        if (!may_fail(world_.plan(), error.kind, began_)) {
             world_.blame(fmt::format("{} may not fail to {}: {}: {}", actor_.name, what,
                                      name_of(error.kind), error.text));
             return false;
@@ -100,6 +100,7 @@ class TrainerActor {
 
     bool write(WatchedReplica& baseline) {
         options_.run = world_.run_options(door_);
+        began_ = world_.weather();
         auto publisher = Publisher::open(door_.run, baseline, options_);
         if (!publisher) {
             if (!failed(publisher.error(), "open a publisher")) return false;
@@ -109,6 +110,7 @@ class TrainerActor {
         fenced_ = options_.take_over = false;
         while (working()) {
             if (random_.chance(0.04)) return true;  // a clean restart
+            began_ = world_.weather();
             if (random_.chance(0.06)) {
                 if (const auto beat = publisher->heartbeat(); !beat) {
                     if (!failed(beat.error(), "heartbeat")) return false;
@@ -125,12 +127,13 @@ class TrainerActor {
     /// A fenced writer stays fenced, whatever it tries.
     bool reopen(Publisher& publisher) {
         const TrainedStep& last = history_.back();
+        began_ = world_.weather();
         const auto report = publisher.publish(last.model, last.step + 1);
         if (report) {
             world_.blame(fmt::format("{} was fenced and publishes all the same", actor_.name));
             return false;
         }
-        if (!may_fail(world_.plan(), report.error().kind, world_.weather()) &&
+        if (!may_fail(world_.plan(), report.error().kind, began_) &&
             report.error().kind != ErrorKind::kFenced) {
             world_.blame(fmt::format("{} was fenced and now fails with {}", actor_.name,
                                      name_of(report.error().kind)));
@@ -176,6 +179,7 @@ class TrainerActor {
         --steps_left_;
         const TrainedStep step = next_step(publisher);
         const StateDigest digest = world_.bank().remember(step.model);
+        began_ = world_.weather();
         const auto report = publisher.publish(step.model, step.step);
         if (!report) {
             retry_ = random_.chance(0.6);
@@ -212,6 +216,7 @@ class TrainerActor {
     unsigned variant_ = 0;
     std::vector<TrainedStep> history_;
     std::size_t at_ = 0;
+    Weather began_ = Weather::kStorm;  // of the call at hand
     bool retry_ = false;
     bool fenced_ = false;
 };

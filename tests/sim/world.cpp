@@ -143,8 +143,8 @@ void World::people() {
         add_replica(*this, fmt::format("replica{}", i), "runs/a", i == 0 ? 0 : later(30'000));
     }
     if (plan_.branch) add_brancher(*this, "runs/a", "runs/b", later(20'000));
-    if (plan_.compactor) add_compactor(*this, "runs/a", later(10'000));
-    if (plan_.retention) add_retention(*this, "runs/a", later(10'000));
+    if (plan_.compactor) add_compactor(*this, "compactor", "runs/a", later(10'000));
+    if (plan_.retention) add_retention(*this, "retention", "runs/a", later(10'000));
 }
 
 void World::calm_down() {
