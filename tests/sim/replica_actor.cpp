@@ -125,10 +125,18 @@ class ReplicaActor {
 }  // namespace
 
 bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather) {
-    if (kind == ErrorKind::kForked) return plan.stale;
-    if (weather != Weather::kStorm && kind == ErrorKind::kUnavailable) return false;
-    return kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt ||
-           kind == ErrorKind::kGap;
+    if (weather != Weather::kStorm) return false;
+    const FaultPlan& faults = plan.faults;
+    const bool damage = plan.stale || faults.truncated_read + faults.flipped_bit +
+                                              faults.oversized_read >
+                                          0;
+    switch (kind) {
+        case ErrorKind::kUnavailable: return true;
+        case ErrorKind::kCorrupt:
+        case ErrorKind::kGap: return damage;
+        case ErrorKind::kForked: return plan.stale;
+        default: return false;
+    }
 }
 
 void add_replica(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
