@@ -74,7 +74,7 @@ fs::path PublishDesk::new_file(std::string_view kind) {
 
 Result<void> PublishDesk::look() {
     WISP_ASSIGN(auto head, log_.head(head_ ? head_->commit.seq : 0));
-    if (head && head->commit.epoch > epoch_) return std::unexpected(fenced(*head));
+    if (head) WISP_TRY(accept_epoch(*head));
     if (head) head_ = std::move(head);
     return {};
 }
@@ -106,7 +106,7 @@ Result<void> PublishDesk::follow_head() {
     if (head_ && at_.seq > head_->commit.seq) {
         // Somebody wrote since the head was read.
         WISP_ASSIGN(head_, log_.head(at_.seq));
-        if (head_->commit.epoch > epoch_) return std::unexpected(fenced(*head_));
+        WISP_TRY(accept_epoch(*head_));
         WISP_ASSIGN(map_, log_.map_of(*head_));
     }
     unsettled_ = false;
@@ -178,6 +178,7 @@ Commit PublishDesk::draft(CommitKind kind) const {
     Commit commit;
     commit.kind = kind;
     commit.epoch = epoch_;
+    commit.owner = owner_;
     commit.writer = writer_;
     if (options_.expires_after.count() > 0) {
         commit.expires_ms = log_.clock().now_ms() + options_.expires_after.count();
@@ -212,7 +213,9 @@ Result<LogEntry> PublishDesk::append_beside(Commit commit,
             return std::move(appended.entry);
         }
         const Commit& other = appended.entry.commit;
-        if (other.epoch > epoch_) return std::unexpected(fenced(appended.entry));
+        if (other.epoch > epoch_ && other.owner != owner_) {
+            return std::unexpected(fenced(appended.entry));
+        }
         if (other.makes_state()) {
             return fail(ErrorKind::kConflict,
                         fmt::format("commit {} of {} was made meanwhile; publish again", other.seq,

@@ -91,8 +91,10 @@ class PublishDesk {
                                                             std::uint64_t step,
                                                             std::uint64_t epoch);
     bool anchor_due() const;
+    /// kFenced unless the newest commit's epoch is this writer's.
+    Result<void> accept_epoch(const LogEntry& head);
     void remember_epoch() const;
-    std::optional<std::uint64_t> remembered_epoch() const;
+    std::uint64_t recall_owner();
 
     CommitLog log_;
     Replica& baseline_;
@@ -102,6 +104,7 @@ class PublishDesk {
     RoadMap map_;
     ReplicaRecord at_;
     std::uint64_t epoch_ = 0;
+    std::string owner_;
     std::string writer_;
     bool unsettled_ = true;
     std::atomic<std::uint64_t> files_made_ = 0;

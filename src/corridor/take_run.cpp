@@ -16,25 +16,41 @@ constexpr int kRaces = 100;
 
 }  // namespace
 
-// The epoch a baseline last wrote with lies beside it: one process per step is one writer.
-std::optional<std::uint64_t> PublishDesk::remembered_epoch() const {
+// Who this baseline is as a writer lies beside it, so that one process per step is one writer. The
+// name is kept before it is used and stands in every commit: a commit whose answer was lost, to a
+// process that may have died since, is known again. The epoch tells a writer that was fenced from
+// one that never wrote; losing it costs a fence at the next start, nothing else.
+std::uint64_t PublishDesk::recall_owner() {
     const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
-    if (!mapped) return std::nullopt;
-    const auto json = parse_strict_json(as_text(mapped->bytes()));
-    if (!json) return std::nullopt;
-    std::string problem;
-    FieldReader in(*json, problem);
-    const std::string run = in.text("run");
-    const std::uint64_t epoch = in.number("epoch");
-    if (!problem.empty() || run != log_.run()) return std::nullopt;
-    return epoch;
+    if (const auto json = parse_strict_json(mapped ? as_text(mapped->bytes()) : ""); json) {
+        std::string problem;
+        FieldReader in(*json, problem);
+        const std::string run = in.text("run");
+        const std::string owner = in.hex("owner", 32);
+        const std::uint64_t epoch = in.number("epoch");
+        if (problem.empty() && run == log_.run()) {
+            owner_ = owner;
+            return epoch;
+        }
+    }
+    owner_ = log_.random_hex(16);
+    remember_epoch();
+    return 0;
 }
 
 void PublishDesk::remember_epoch() const {
-    const nlohmann::json json = {{"run", log_.run()}, {"epoch", epoch_}};
+    const nlohmann::json json = {{"run", log_.run()}, {"owner", owner_}, {"epoch", epoch_}};
     auto file = PendingFile::create(baseline_.scratch() / "writer.json");
-    // Forgetting it costs a fence at the next start, nothing else.
     if (file && file->append(as_bytes(json.dump()))) (void)file->commit();
+}
+
+Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
+    if (head.commit.epoch <= epoch_) return {};
+    if (head.commit.owner != owner_) return std::unexpected(fenced(head));
+    // A rewind of ours whose answer was lost.
+    epoch_ = head.commit.epoch;
+    remember_epoch();
+    return {};
 }
 
 Error PublishDesk::fenced(const LogEntry& by) const {
@@ -47,13 +63,10 @@ Error PublishDesk::fenced(const LogEntry& by) const {
 
 Result<void> PublishDesk::take_run() {
     WISP_ASSIGN(head_, log_.head());
-    const auto remembered = remembered_epoch();
-    if (head_ && remembered && *remembered == head_->commit.epoch) {
-        epoch_ = *remembered;
-        return {};
-    }
-    if (head_ && remembered && *remembered < head_->commit.epoch && !options_.take_over) {
-        epoch_ = *remembered;
+    const std::uint64_t remembered = recall_owner();
+    epoch_ = remembered;
+    if (head_ && head_->commit.owner == owner_) return accept_epoch(*head_);
+    if (head_ && remembered != 0 && remembered < head_->commit.epoch && !options_.take_over) {
         return std::unexpected(fenced(*head_));
     }
     for (int race = 0; race < kRaces; ++race) {

@@ -24,6 +24,7 @@ Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
         commit.kind = kind;
         commit.epoch = newest.epoch;
         commit.writer = "upkeep";
+        commit.owner = newest.owner;
         commit.expires_ms = newest.expires_ms;
         commit.state = newest.state;
         commit.schema = newest.schema;

@@ -177,6 +177,7 @@ Commit parse_body(FieldReader in) {
     if (in.has("previous")) commit.previous = in.hex("previous", kHashDigits);
     commit.nonce = in.hex("nonce", kRunDigits);
     commit.writer = in.text("writer");
+    if (in.has("owner")) commit.owner = in.hex("owner", kRunDigits);
     commit.time_ms = in.time("time_ms");
     if (in.has("expires_ms")) commit.expires_ms = in.time("expires_ms");
     commit.state = parse_state(in.object("state"));
@@ -221,6 +222,7 @@ std::string write_commit(const Commit& commit) {
     if (!commit.previous.empty()) json["previous"] = commit.previous;
     json["nonce"] = commit.nonce;
     json["writer"] = commit.writer;
+    if (!commit.owner.empty()) json["owner"] = commit.owner;
     json["time_ms"] = commit.time_ms;
     if (commit.expires_ms != 0) json["expires_ms"] = commit.expires_ms;
     json["state"] = to_json(commit.state);

@@ -83,6 +83,7 @@ struct Commit {
     std::string previous;  // SHA-256 of the commit before; empty at seq 1
     std::string nonce;     // tells one's own write from a stranger's
     std::string writer;    // "host:pid", for people
+    std::string owner;     // of the epoch: 32 digits that one writer keeps; upkeep copies it
     std::int64_t time_ms = 0;
     std::int64_t expires_ms = 0;  // 0: never
     StateName state;              // where the run stands after this commit
