@@ -123,13 +123,9 @@ class Compactor {
     Journey journey_;
 };
 
-}  // namespace
-
-Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options) {
-    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
+Result<CompactReport> compact_once(CommitLog& log, const std::optional<LogEntry>& head,
+                                   const UpkeepOptions& options) {
     CompactReport report;
-    WISP_ASSIGN(const auto head, log.head());
-    if (!head || head->commit.state.seq == 0) return report;
     WISP_ASSIGN(const RoadMap map, log.map_of(*head));
     const StateName& state = head->commit.state;
     const JoinCost before = join_cost(map, state, head->commit.floor);
@@ -172,6 +168,22 @@ Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& op
                                return true;
                            }));
     return report;
+}
+
+}  // namespace
+
+Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options) {
+    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
+    WISP_ASSIGN(auto head, log.head());
+    for (;;) {
+        if (!head || head->commit.state.seq == 0) return CompactReport{};
+        auto report = compact_once(log, head, options);
+        if (report || report.error().kind != ErrorKind::kGap) return report;
+        // Retention may have overtaken the plan: what it gave up need not be merged.
+        WISP_ASSIGN(auto newer, log.head(head->commit.seq));
+        if (!newer || newer->commit.floor <= head->commit.floor) return report;
+        head = std::move(newer);
+    }
 }
 
 }  // namespace wisp

@@ -137,7 +137,8 @@ class Scrubber {
                     open_folder_replica(work.path() / "replica", folder_options));
         WISP_TRY(replica->load());
         ReplicaRecord at;
-        Journey journey(log_, *replica, at, {options_.threads, options_.parallel, options_.base, {}, {}});
+        Journey journey(log_, *replica, at,
+                        {options_.threads, options_.parallel, options_.base, {}, {}});
         ObjectFetcher fetcher(log_.where(), work.path() / "roads", options_.parallel);
         const auto arrive = [&](const StateName& state) -> Result<void> {
             if (const auto gone = journey.go(head, state); !gone) {

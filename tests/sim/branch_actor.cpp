@@ -64,8 +64,7 @@ class Brancher {
 
 }  // namespace
 
-void add_brancher(World& world, std::string prefix, std::string branch,
-                  std::int64_t starts_in_ms) {
+void add_brancher(World& world, std::string prefix, std::string branch, std::int64_t starts_in_ms) {
     Actor& added = world.scheduler().add(
         "brancher",
         [&world, prefix = std::move(prefix), branch = std::move(branch)](Actor& actor) {

@@ -24,10 +24,11 @@ void World::publish_once_more(const std::string& prefix) {
     options.run.seed = random_.next() | 1;
     options.threads = options.parallel_uploads = 1;
     options.take_over = true;
+    options.codec = Codec::kPlain;
     auto publisher = Publisher::open(true_run(prefix), **baseline, options);
     if (!publisher) {
-        return blame(fmt::format("nobody can open {} any more: {}", prefix,
-                                 publisher.error().text));
+        return blame(
+            fmt::format("nobody can open {} any more: {}", prefix, publisher.error().text));
     }
     const Model* held = bank_.find(publisher->at().state);
     Model model = held != nullptr ? *held : make_model(0, random_);
@@ -51,7 +52,8 @@ void World::check_retained(const std::string& prefix) {
     if ((*head)->commit.seq != ledger->head()->commit.seq) return blame("the head is another");
     std::vector<StateName> retained;
     for (const auto& [seq, row] : ledger->rows) {
-        if (seq >= ledger->floor() && row.commit.makes_state()) retained.push_back(row.commit.state);
+        if (seq >= ledger->floor() && row.commit.makes_state())
+            retained.push_back(row.commit.state);
     }
     for (std::size_t i = 0; i < kSampled && !retained.empty(); ++i) {
         const StateName target = retained[random_.below(retained.size())];
@@ -65,8 +67,9 @@ void World::check_retained(const std::string& prefix) {
         journey_options.threads = journey_options.parallel_fetches = 1;
         Journey journey(*log, **replica, at, journey_options);
         if (const auto went = journey.go(**head, target); !went) {
-            return blame(fmt::format("commit {} of {} is retained (floor {}) but cannot be read: {}",
-                                     target.seq, prefix, ledger->floor(), went.error().text));
+            return blame(
+                fmt::format("commit {} of {} is retained (floor {}) but cannot be read: {}",
+                            target.seq, prefix, ledger->floor(), went.error().text));
         }
         if ((*replica)->weights() == nullptr ||
             !bank_.holds(*(*replica)->weights(), target.digest)) {

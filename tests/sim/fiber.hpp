@@ -1,8 +1,8 @@
 // A function with a stack of its own, resumed and suspended by hand on one thread.
 //
-// Cheaper than a thread per actor by two orders of magnitude, and nothing can run beside it. A fiber
-// must run to its end before it is destroyed. It must not be suspended while an exception unwinds
-// it: the runtime counts exceptions per thread.
+// Cheaper than a thread per actor by two orders of magnitude, and nothing can run beside it. A
+// fiber must run to its end before it is destroyed. It must not be suspended while an exception
+// unwinds it: the runtime counts exceptions per thread.
 #pragma once
 
 #include <ucontext.h>

@@ -21,9 +21,8 @@ bool is_upkeep(CommitKind kind) {
 
 /// "runs/a" and "commits/0042" of "runs/a/commits/0042".
 std::pair<std::string, std::string> split_key(const std::string& key) {
-    for (const std::string_view part :
-         {kCommitsPrefix, kAnchorsPrefix, kDeltasPrefix, kRunKey, kLatestKey, kReplicasPrefix,
-          kBranchesPrefix}) {
+    for (const std::string_view part : {kCommitsPrefix, kAnchorsPrefix, kDeltasPrefix, kRunKey,
+                                        kLatestKey, kReplicasPrefix, kBranchesPrefix}) {
         const std::size_t at = key.find("/" + std::string(part));
         if (at != std::string::npos) return {key.substr(0, at), key.substr(at + 1)};
     }

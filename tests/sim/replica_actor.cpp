@@ -127,14 +127,15 @@ class ReplicaActor {
 bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather) {
     if (weather != Weather::kStorm) return false;
     const FaultPlan& faults = plan.faults;
-    const bool damage = plan.stale || faults.truncated_read + faults.flipped_bit +
-                                              faults.oversized_read >
-                                          0;
+    const bool damage =
+        plan.stale || faults.truncated_read + faults.flipped_bit + faults.oversized_read > 0;
     switch (kind) {
         case ErrorKind::kUnavailable: return true;
         case ErrorKind::kCorrupt:
         case ErrorKind::kGap: return damage;
-        case ErrorKind::kForked: return plan.stale;
+        case ErrorKind::kForked:
+        case ErrorKind::kNoRun:
+        case ErrorKind::kNotFound: return plan.stale;
         default: return false;
     }
 }

@@ -7,12 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sys/syscall.h>
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <sys/syscall.h>
 
 #include "sim/world.hpp"
 
@@ -51,17 +51,19 @@ void run_seed(std::uint64_t seed, bool trace, Totals& totals) {
     }
     ++totals.failures;
     world.trace().print();
-    fmt::print("FAILED seed {}: {}\n  replay: sim --seed {} --trace\n", seed, verdict.problem, seed);
+    fmt::print("FAILED seed {}: {}\n  replay: sim --seed {} --trace\n", seed, verdict.problem,
+               seed);
     std::fflush(stdout);
 }
 
 int report(const Totals& totals, std::chrono::steady_clock::time_point start) {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    fmt::print("{} seeds, {} failed; {} operations, {} commits, {} moves of replicas; {:.1f} s, "
-               "{:.0f} seeds/s\n",
-               totals.seeds, totals.failures, totals.operations, totals.commits, totals.moves,
-               seconds, static_cast<double>(totals.seeds) / seconds);
+    fmt::print(
+        "{} seeds, {} failed; {} operations, {} commits, {} moves of replicas; {:.1f} s, "
+        "{:.0f} seeds/s\n",
+        totals.seeds, totals.failures, totals.operations, totals.commits, totals.moves, seconds,
+        static_cast<double>(totals.seeds) / seconds);
     std::fflush(stdout);
     return totals.failures == 0 ? 0 : 1;
 }

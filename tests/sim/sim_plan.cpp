@@ -28,7 +28,7 @@ FaultPlan make_faults(Random& random, double level) {
 SimPlan make_plan(std::uint64_t seed) {
     Random random(seed);
     SimPlan plan;
-    plan.storm_steps = 200 + random.below(900);
+    plan.storm_steps = 150 + random.below(600);
     const double level = random.chance(0.15) ? 0.0 : (random.chance(0.6) ? 0.4 : 1.0);
     plan.faults = make_faults(random, level);
     plan.trainers = 1 + (random.chance(0.6) ? 1 : 0) + (random.chance(0.2) ? 1 : 0);
@@ -59,8 +59,8 @@ SimPlan make_plan(std::uint64_t seed) {
 
 Trouble KindFaults::decide(StoreOperation operation, const std::string& key) {
     Trouble trouble = faults_.decide(operation, key);
-    const bool data = key.find("/anchors/") != std::string::npos ||
-                      key.find("/deltas/") != std::string::npos;
+    const bool data =
+        key.find("/anchors/") != std::string::npos || key.find("/deltas/") != std::string::npos;
     if (!data) trouble.flipped = false;
     return trouble;
 }

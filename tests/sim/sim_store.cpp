@@ -137,8 +137,7 @@ Result<Created> SimStore::create(const std::string& key, std::span<const std::by
 
 Result<std::size_t> SimStore::read(const std::string& key, std::uint64_t offset,
                                    std::span<std::byte> into) {
-    return step(StoreOperation::kRead, key,
-                [&] { return parts_.faulty->read(key, offset, into); });
+    return step(StoreOperation::kRead, key, [&] { return parts_.faulty->read(key, offset, into); });
 }
 
 Result<ObjectInfo> SimStore::head(const std::string& key) {
@@ -148,8 +147,7 @@ Result<ObjectInfo> SimStore::head(const std::string& key) {
 Result<void> SimStore::remove(const std::string& key) {
     std::function<void()> late;
     if (parts_.late_removes) late = [truth = parts_.truth, key] { (void)truth->remove(key); };
-    return step(
-        StoreOperation::kRemove, key, [&] { return parts_.faulty->remove(key); }, late);
+    return step(StoreOperation::kRemove, key, [&] { return parts_.faulty->remove(key); }, late);
 }
 
 Result<std::vector<ListedObject>> SimStore::list(const std::string& prefix,

@@ -28,7 +28,7 @@ class TrainerActor {
           pause_ms_(random_.chance(0.3) ? 10'000 : 1'000) {
         actor_.folder = world_.folder() / actor_.name;
         std::filesystem::create_directories(actor_.folder);
-        options_.codec = random_.chance(0.7)   ? Codec::kCompact
+        options_.codec = random_.chance(0.25)  ? Codec::kCompact
                          : random_.chance(0.5) ? Codec::kPlain
                                                : Codec::kGap;
         options_.anchor_every = random_.below(5);
@@ -147,8 +147,8 @@ class TrainerActor {
     const TrainedStep& next_step(const Publisher& publisher) {
         if (history_.empty()) {
             const Model* held = world_.bank().find(publisher.at().state);
-            history_.push_back({publisher.next_step(),
-                                held != nullptr ? *held : make_model(variant_, random_)});
+            history_.push_back(
+                {publisher.next_step(), held != nullptr ? *held : make_model(variant_, random_)});
             if (held != nullptr) history_.back().model.train(0.05, random_);
             at_ = 0;
             return history_.back();
@@ -189,12 +189,12 @@ class TrainerActor {
                                         report->seq, report->kind));
         const RunLedger* ledger = world_.ledger().find(prefix_);
         const auto row = ledger->rows.find(report->seq);
-        const bool right = row != ledger->rows.end() && row->second.commit.makes_state() &&
-                           row->second.commit.state.digest == digest &&
-                           row->second.commit.state.step == step.step &&
-                           (report->kind == "present" ||
-                            (row->second.author == door_.store->author() &&
-                             row->second.commit.epoch == report->epoch));
+        const bool right =
+            row != ledger->rows.end() && row->second.commit.makes_state() &&
+            row->second.commit.state.digest == digest &&
+            row->second.commit.state.step == step.step &&
+            (report->kind == "present" || (row->second.author == door_.store->author() &&
+                                           row->second.commit.epoch == report->epoch));
         if (right) return true;
         world_.blame(fmt::format("{} believes that step {} is commit {}, which is another's",
                                  actor_.name, step.step, report->seq));

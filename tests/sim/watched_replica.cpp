@@ -11,9 +11,8 @@ void WatchedReplica::check(std::string_view what) {
     const auto blame = [&](const std::string& problem) {
         observer_.blame(fmt::format("{} after {}: {}", actor_.name, what, problem));
     };
-    const std::string problem =
-        observer_.ledger->judge_position(observer_.prefix, record_->epoch, record_->seq,
-                                         record_->state_seq, record_->state);
+    const std::string problem = observer_.ledger->judge_position(
+        observer_.prefix, record_->epoch, record_->seq, record_->state_seq, record_->state);
     if (!problem.empty()) blame(problem);
     const Weights* held = inner_->weights();
     if (held != nullptr && record_->state_seq != 0 &&
@@ -35,9 +34,9 @@ auto WatchedReplica::watched(std::string_view what, Call call) {
     auto result = call();
     // A ghost's files are not what its successor will find.
     if (!actor_.dead) {
-        observer_.tell(fmt::format(
-            "{}: {}, at {} state {}", what, result ? "done" : result.error().text,
-            record_ ? record_->seq : 0, record_ ? record_->state_seq : 0));
+        observer_.tell(fmt::format("{}: {}, at {} state {}", what,
+                                   result ? "done" : result.error().text,
+                                   record_ ? record_->seq : 0, record_ ? record_->state_seq : 0));
         check(what);
     }
     observer_.scheduler->point(actor_, true);

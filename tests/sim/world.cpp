@@ -61,11 +61,17 @@ World::Door World::open_door(Actor& actor, const std::string& prefix) {
     door.clock = std::make_shared<VirtualClock>(scheduler_, actor);
     auto author = std::make_shared<std::string>(actor.name);
     auto faulty = std::make_shared<FaultStore>(
-        std::make_shared<NamedStore>(truth_, author), plan_.faults, std::make_shared<KindFaults>(plan_.faults, random_.next()), history_,
-        door.clock);
+        std::make_shared<NamedStore>(truth_, author), plan_.faults,
+        std::make_shared<KindFaults>(plan_.faults, random_.next()), history_, door.clock);
     faults_.push_back(faulty);
-    SimStoreParts parts{truth_,  author, faulty,            &scheduler_,
-                        &trace_, &late_, plan_.late_writes, plan_.late_removes};
+    SimStoreParts parts{truth_,
+                        author,
+                        faulty,
+                        &scheduler_,
+                        &trace_,
+                        &late_,
+                        plan_.late_writes,
+                        plan_.late_removes};
     door.store = std::make_shared<SimStore>(std::move(parts), actor, random_.next());
     if (weather_ != Weather::kStorm) {
         faulty->heal();
