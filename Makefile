@@ -36,7 +36,7 @@ check:  ## the quick round: style, release build, tests not labelled slow
 	@ln -sfn release/bin/wisp build/wisp
 	@tools/run_tests.sh release -j $(JOBS) -LE slow
 
-demo: build  ## one RL step of a 0.6B model: diff, inspect, apply, verify
+demo: build  ## one RL step of a 0.6B model: diff, inspect, apply, verify; a run, published and followed
 	@tools/demo.sh
 
 bench: build  ## measure

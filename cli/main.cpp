@@ -11,12 +11,14 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   wisp diff step_41.safetensors step_42.safetensors -o delta_42.safetensors
   wisp apply step_41.safetensors delta_42.safetensors -o step_42.safetensors
-  wisp inspect delta_42.safetensors
+  wisp publish s3://weights/qwen-rl step_42.safetensors
+  wisp follow s3://weights/qwen-rl --into /models/policy
 
-A checkpoint is a .safetensors file or a Hugging Face folder with its index.
-'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 11 locked,
-12 permissions, 13 damaged data, 14 wrong base, 16 unfit store, 17 disk full, 18 format too new,
-130 interrupted.
+A checkpoint is a .safetensors file or a Hugging Face folder with its index; a run is
+s3://bucket/prefix, file:///path or a folder.
+'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 10 no such run,
+11 locked or taken over, 12 permissions or trust, 13 damaged data, 14 wrong base or another run,
+15 history is gone, 16 store lacks a capability, 17 disk full, 18 format too new, 130 interrupted.
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
 
 volatile std::sig_atomic_t signal_met = 0;
@@ -40,6 +42,16 @@ int run(int argc, char** argv) {
     wisp::cli::add_merge(app, outcome);
     wisp::cli::add_inspect(app, outcome);
     wisp::cli::add_verify(app, outcome);
+    wisp::cli::add_init(app, outcome);
+    wisp::cli::add_publish(app, outcome);
+    wisp::cli::add_follow(app, outcome);
+    wisp::cli::add_pull(app, outcome);
+    wisp::cli::add_log(app, outcome);
+    wisp::cli::add_status(app, outcome);
+    wisp::cli::add_compact(app, outcome);
+    wisp::cli::add_retain(app, outcome);
+    wisp::cli::add_scrub(app, outcome);
+    wisp::cli::add_export(app, outcome);
     wisp::cli::add_key(app, outcome);
     wisp::cli::add_doctor(app, outcome);
     wisp::cli::add_completion(app, outcome);

@@ -19,6 +19,16 @@ void add_inspect(CLI::App& app, Outcome& outcome);
 void add_verify(CLI::App& app, Outcome& outcome);
 void add_key(CLI::App& app, Outcome& outcome);
 void add_doctor(CLI::App& app, Outcome& outcome);
+void add_init(CLI::App& app, Outcome& outcome);
+void add_publish(CLI::App& app, Outcome& outcome);
+void add_follow(CLI::App& app, Outcome& outcome);
+void add_pull(CLI::App& app, Outcome& outcome);
+void add_log(CLI::App& app, Outcome& outcome);
+void add_status(CLI::App& app, Outcome& outcome);
+void add_compact(CLI::App& app, Outcome& outcome);
+void add_retain(CLI::App& app, Outcome& outcome);
+void add_scrub(CLI::App& app, Outcome& outcome);
+void add_export(CLI::App& app, Outcome& outcome);
 void add_completion(CLI::App& app, Outcome& outcome);
 
 /// --json, -q and, where work is parallel, --threads.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job, end to end: one RL step of a Qwen3-0.6B-shaped model as a delta.
+# The main job, end to end: one RL step of a Qwen3-0.6B-shaped model as a delta, then a run followed.
 # WISP_DEMO_LAYERS makes it smaller (28 needs 4 GB of disk), WISP_DEMO_DIR puts it elsewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ wisp=build/wisp
 dir=${WISP_DEMO_DIR:-build/demo}
 layers=${WISP_DEMO_LAYERS:-28}
 mkdir -p "$dir"
-trap 'rm -f "$dir"/{old,new,rebuilt}.safetensors' EXIT
+trap 'rm -rf "$dir"/{old,new,rebuilt}.safetensors "$dir"/{run,baseline,replica,step_15.safetensors}' EXIT
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() { printf '$ %s\n' "${*//$dir\//}"; "$@"; }
@@ -49,4 +49,19 @@ if run $wisp apply "$dir/new.safetensors" "$dir/delta.safetensors" -o "$dir/rebu
     exit 1
 fi
 echo "(exit code as expected)"
+
+say "7. Through a bucket, here a folder: two steps of a recorded RL run, published and followed"
+recorded=bench/data
+rm -rf "$dir"/{run,baseline,replica}
+$wisp apply -q $recorded/anchors/step_000014.safetensors $recorded/deltas/step_000015.safetensors \
+    -o "$dir/step_15.safetensors"
+run $wisp init "$dir/run"
+run $wisp publish "$dir/run" $recorded/anchors/step_000014.safetensors --step 14 \
+    --baseline "$dir/baseline"
+run $wisp publish "$dir/run" "$dir/step_15.safetensors" --step 15 --baseline "$dir/baseline"
+run $wisp follow "$dir/run" --into "$dir/replica" --once
+run cmp "$dir/replica/model.safetensors" "$dir/step_15.safetensors"
+echo "bit for bit step 15"
+run $wisp log "$dir/run"
+run $wisp status "$dir/run"
 say "Kept: $dir/delta.safetensors"

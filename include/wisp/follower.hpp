@@ -31,7 +31,8 @@ struct FollowEvent {
     std::uint64_t fetched_objects = 0;
     std::uint64_t deltas_applied = 0;
     std::uint64_t changed_elements = 0;
-    std::int64_t commit_age_ms = 0;  // from the commit's time to now, by this machine's clock
+    std::int64_t commit_age_ms = 0;  // from the newest commit's time to now, by our clock
+    bool expired = false;            // as in FollowReport
     double fetch_seconds = 0;
     double verify_seconds = 0;
     double apply_seconds = 0;  // decode, journal and write

@@ -47,6 +47,7 @@ struct Follower::State {
     Journey journey;
     Random random;
     bool checked_past = false;
+    bool beyond_is_there = false;  // the run has gone past until_step
     std::uint64_t head_seq = 0;
     std::uint64_t head_count = 0;
     std::int64_t head_time_ms = 0;
@@ -78,7 +79,16 @@ struct Follower::State {
         told.state = at.state;
         told.head_seq = head_seq;
         told.lag_steps = lag();
+        told.expired = expired();
+        if (head_time_ms != 0) told.commit_age_ms = options.run.clock->now_ms() - head_time_ms;
         return told;
+    }
+
+    bool expired() const {
+        const std::int64_t now = options.run.clock->now_ms();
+        const auto limit = options.max_staleness.count();
+        return (head_expires_ms != 0 && now > head_expires_ms) ||
+               (limit != 0 && head_time_ms != 0 && now - head_time_ms > limit);
     }
 
     Result<void> tell(const Moved& moved) {
@@ -91,7 +101,6 @@ struct Follower::State {
         told.apply_seconds = moved.apply_seconds;
         told.deltas_applied = moved.deltas;
         told.changed_elements = moved.changed_elements;
-        told.commit_age_ms = options.run.clock->now_ms() - head_time_ms;
         return options.on_event ? options.on_event(told) : Result<void>{};
     }
 
@@ -125,6 +134,8 @@ struct Follower::State {
                                     "two histories; stop and look, or pass --accept-rewind",
                                     at.seq, shown(log.where().url), shown(replica.label())));
         }
+        // A replica that starts up to date must also notice when the run falls silent.
+        if (own.entry) know(*own.entry);
         checked_past = true;
         return {};
     }
@@ -165,6 +176,7 @@ struct Follower::State {
         know(*head);
         StateName target = head->commit.state;
         if (beyond(target)) {
+            beyond_is_there = true;
             WISP_ASSIGN(const RoadMap map, log.map_of(*head));
             WISP_ASSIGN(target, find_state(log, *head, map, *options.until_step));
             if (at.state_seq != 0 && target.seq <= at.state_seq) return false;
@@ -193,12 +205,9 @@ struct Follower::State {
         told.moved = moved;
         told.head_seq = head_seq;
         told.lag_steps = lag();
-        told.reached_until =
-            options.until_step && at.state_seq != 0 && at.step >= *options.until_step;
-        const std::int64_t now = options.run.clock->now_ms();
-        const auto limit = options.max_staleness.count();
-        told.expired = (head_expires_ms != 0 && now > head_expires_ms) ||
-                       (limit != 0 && head_time_ms != 0 && now - head_time_ms > limit);
+        told.reached_until = options.until_step && at.state_seq != 0 &&
+                             (at.step >= *options.until_step || beyond_is_there);
+        told.expired = expired();
         return told;
     }
 
@@ -227,6 +236,7 @@ struct Follower::State {
             WISP_TRY(check_follows(*slot.entry));
             know(*slot.entry);
             if (slot.entry->commit.makes_state() && beyond(slot.entry->commit.state)) {
+                beyond_is_there = true;
                 return report(moved);
             }
             auto step = journey.take(*slot.entry);

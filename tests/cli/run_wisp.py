@@ -10,7 +10,7 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("WISP_BIN", ROOT / "build/release/bin/wisp")).resolve()
 
-OK, ERROR, USAGE, LOCKED, DENIED = 0, 1, 2, 11, 12
+OK, ERROR, USAGE, NO_RUN, LOCKED, DENIED = 0, 1, 2, 10, 11, 12
 DAMAGED, WRONG_BASE, DISK_FULL, UNSUPPORTED = 13, 14, 17, 18
 
 

@@ -8,7 +8,8 @@ import pytest
 from checkpoints import CODECS
 from run_wisp import BINARY, ERROR, USAGE, WRONG_BASE, answer, refused, run, wisp
 
-VERBS = ("diff", "apply", "merge", "inspect", "verify", "key", "completion")
+VERBS = ("diff", "apply", "merge", "inspect", "verify", "init", "publish", "follow", "pull", "log",
+         "status", "compact", "retain", "scrub", "export", "key", "doctor", "completion")
 
 
 def calls(chain, tmp_path):
@@ -29,7 +30,8 @@ CALLS = ("diff", "apply", "in_place", "merge", "inspect", "verify")
 def test_help_lists_every_verb_and_the_exit_codes():
     text = wisp("--help").out
     assert "Examples:" in text and all(verb in text for verb in VERBS)
-    for code in ("13 damaged", "14 wrong base", "17 disk full", "18 format too new"):
+    for code in ("10 no such run", "13 damaged", "14 wrong base", "15 history", "16 store",
+                 "17 disk full", "18 format too new"):
         assert code in text
     assert wisp("--version").out.startswith("wisp ")
 
@@ -105,7 +107,7 @@ def test_file_names_that_look_like_options_or_hold_spaces_work(pair, tmp_path):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_every_verb_and_option(shell):
     script = wisp("completion", shell).out
-    for word in (*VERBS, "in-place", "codec", "quick", "tensors", "base"):
+    for word in (*VERBS, "in-place", "until-step", "codec", "quick", "tensors", "base"):
         assert word in script, word
 
 

@@ -1,0 +1,100 @@
+#include "run_options.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+
+namespace wisp::cli {
+
+void add_trust(CLI::App& verb, TrustArguments& into) {
+    verb.add_option("--trust", into.keys,
+                    "Accept only what this key signed or certified: text or file; repeatable")
+        ->type_name("KEY")
+        ->allow_extra_args(false);
+}
+
+Result<RunOptions> run_options(const TrustArguments& arguments) {
+    RunOptions options;
+    for (const std::string& text : arguments.keys) {
+        auto key = PublicKey::load(text);
+        if (!key) return std::unexpected(std::move(key).error());
+        options.trust.keys.push_back(*key);
+    }
+    options.trust.allow_unsigned = options.trust.keys.empty();
+    options.trust.min_serial = arguments.min_serial;
+    return options;
+}
+
+void add_signing(CLI::App& verb, SignArguments& into) {
+    auto* key =
+        verb.add_option("--sign-key", into.key, "Sign with this private key")->type_name("FILE");
+    verb.add_option("--certificate", into.certificate, "A root key's word for the signing key")
+        ->type_name("FILE")
+        ->needs(key);
+}
+
+Result<std::optional<RunSigner>> run_signer(const SignArguments& arguments) {
+    if (arguments.key.empty()) return std::optional<RunSigner>{};
+    auto key = SigningKey::load(arguments.key);
+    if (!key) return std::unexpected(std::move(key).error());
+    RunSigner signer{std::move(*key), std::nullopt};
+    if (!arguments.certificate.empty()) {
+        auto certificate = Certificate::load(arguments.certificate);
+        if (!certificate) return std::unexpected(std::move(certificate).error());
+        signer.certificate = std::move(*certificate);
+    }
+    return std::optional<RunSigner>(std::move(signer));
+}
+
+Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) {
+    auto where = open_location(url);
+    if (!where) return std::unexpected(std::move(where).error());
+    auto options = run_options(trust);
+    if (!options) return std::unexpected(std::move(options).error());
+    return RunAccess{std::move(*where), std::move(*options)};
+}
+
+void add_workshop(CLI::App& verb, UpkeepArguments& into) {
+    verb.add_option("--work", into.work, "Room for a checkpoint; a temporary folder by default")
+        ->type_name("DIR");
+    verb.add_option("--base", into.base,
+                    "The public checkpoint that anchors stand on, or one at hand to start from")
+        ->type_name("CHECKPOINT");
+}
+
+Result<UpkeepOptions> upkeep_options(const UpkeepArguments& arguments, const RunAccess& access,
+                                     const Common& common) {
+    UpkeepOptions options;
+    options.run = access.options;
+    auto signer = run_signer(arguments.sign);
+    if (!signer) return std::unexpected(std::move(signer).error());
+    options.signer = std::move(*signer);
+    options.work = arguments.work;
+    options.base = optional_path(arguments.base);
+    options.threads = common.threads;
+    options.progress = progress_bar(common);
+    return options;
+}
+
+std::optional<std::filesystem::path> optional_path(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    return std::filesystem::path(text);
+}
+
+std::string human_age(std::int64_t milliseconds) {
+    const double seconds = static_cast<double>(milliseconds) / 1000;
+    if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+    if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+    if (seconds < 172'800) return fmt::format("{:.1f} h", seconds / 3600);
+    return fmt::format("{:.1f} d", seconds / 86'400);
+}
+
+std::string human_time(std::int64_t milliseconds) {
+    const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
+    std::tm broken{};
+    if (::gmtime_r(&seconds, &broken) == nullptr) return fmt::format("{} ms", milliseconds);
+    return fmt::format("{:%Y-%m-%d %H:%M:%S}", broken);
+}
+
+}  // namespace wisp::cli

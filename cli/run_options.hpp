@@ -1,0 +1,63 @@
+// What the verbs on runs share: whom to trust, who signs, and how run addresses are read.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "output.hpp"
+
+namespace wisp::cli {
+
+struct TrustArguments {
+    std::vector<std::string> keys;
+    std::uint64_t min_serial = 0;
+};
+
+/// --trust, as often as there are keys.
+void add_trust(CLI::App& verb, TrustArguments& into);
+
+/// Unsigned runs are accepted as long as no key is named.
+Result<RunOptions> run_options(const TrustArguments& arguments);
+
+struct SignArguments {
+    std::string key;
+    std::string certificate;
+};
+
+/// --sign-key and --certificate.
+void add_signing(CLI::App& verb, SignArguments& into);
+
+/// Nothing when no key was named.
+Result<std::optional<RunSigner>> run_signer(const SignArguments& arguments);
+
+/// The location and how to read it: what every verb on a run starts with.
+struct RunAccess {
+    Location where;
+    RunOptions options;
+};
+Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust);
+
+/// What compact, retain, scrub and export share.
+struct UpkeepArguments {
+    TrustArguments trust;
+    SignArguments sign;
+    std::string work;
+    std::string base;
+};
+/// --work and --base, for verbs that put a checkpoint together.
+void add_workshop(CLI::App& verb, UpkeepArguments& into);
+Result<UpkeepOptions> upkeep_options(const UpkeepArguments& arguments, const RunAccess& access,
+                                     const Common& common);
+
+/// An existing checkpoint to start from, if one was named.
+std::optional<std::filesystem::path> optional_path(const std::string& text);
+
+/// "3.2 s", "5 min", "2.0 h" or "4.1 d", for ages.
+std::string human_age(std::int64_t milliseconds);
+/// UTC, to the second.
+std::string human_time(std::int64_t milliseconds);
+
+}  // namespace wisp::cli

@@ -1,0 +1,242 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "duration.hpp"
+#include "event_log.hpp"
+#include "follow_report.hpp"
+#include "metrics.hpp"
+#include "run_options.hpp"
+#include "step_command.hpp"
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FollowArguments {
+    Common common;
+    std::string verb;
+    std::string run;
+    std::string into;
+    std::string base;
+    bool once = false;
+    std::optional<std::uint64_t> until_step;
+    Milliseconds poll{1000};
+    std::string on_step;
+    std::string id;
+    bool no_heartbeat = false;
+    bool accept_rewind = false;
+    Milliseconds max_staleness{0};
+    std::string metrics;
+    std::string log;
+    TrustArguments trust;
+};
+
+constexpr std::size_t kLongestId = 100;
+
+bool is_id_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+}
+
+std::string check_id(const std::string& id) {
+    const bool fits = !id.empty() && id.size() <= kLongestId && id.front() != '.' &&
+                      std::ranges::all_of(id, is_id_letter);
+    return fits ? ""
+                : "give 1 to 100 letters, digits, '.', '_' and '-', and begin with none of '.'";
+}
+
+/// The machine and the folder, so that a restart is the same replica and two folders are two.
+std::string default_id(const fs::path& folder) {
+    char host[256] = "unknown";
+    (void)::gethostname(host, sizeof(host) - 1);
+    std::error_code error;
+    const std::string path = fs::weakly_canonical(folder, error).string();
+    std::uint32_t hash = 2'166'136'261;  // FNV-1a: only to tell folders of one name apart
+    for (const char c : path) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * std::uint32_t{16'777'619};
+    }
+    std::string id = fmt::format("{}-{}", host, fs::path(path).filename().string());
+    id.resize(std::min(id.size(), kLongestId - 9));
+    for (char& c : id) c = is_id_letter(c) ? c : '_';
+    if (id.front() == '.') id.front() = '_';
+    return fmt::format("{}-{:08x}", id, hash);
+}
+
+/// Everyone who is told of an event.
+class Audience {
+  public:
+    static Result<Audience> gather(const FollowArguments& arguments, const fs::path& place,
+                                   FollowReporter& reporter) {
+        Audience audience(arguments, place, reporter);
+        audience.id_ = arguments.id.empty() ? default_id(place) : arguments.id;
+        auto metrics = serve_metrics(arguments.common, arguments.verb, arguments.metrics,
+                                     {{"run", arguments.run}, {"replica", audience.id_}});
+        if (!metrics) return std::unexpected(std::move(metrics).error());
+        audience.metrics_ = std::move(*metrics);
+        if (arguments.log.empty()) return audience;
+        auto log = EventLog::open(arguments.log);
+        if (!log) return std::unexpected(std::move(log).error());
+        audience.log_.emplace(std::move(*log));
+        return audience;
+    }
+
+    const std::string& id() const { return id_; }
+
+    void tell(const FollowEvent& event) {
+        if (metrics_) metrics_->on_event(event);
+        const bool news = reporter_->tell(event);
+        if (news && log_) write_log(event);
+        const bool moved =
+            event.kind == FollowEvent::Kind::kApplied || event.kind == FollowEvent::Kind::kJoined;
+        if (!moved || arguments_->on_step.empty()) return;
+        const auto done =
+            run_step_command(arguments_->on_step, event, place_, arguments_->common.json);
+        if (!done) reporter_->tell_failed_command(done.error());
+    }
+
+  private:
+    Audience(const FollowArguments& arguments, fs::path place, FollowReporter& reporter)
+        : arguments_(&arguments), place_(std::move(place)), reporter_(&reporter) {}
+
+    void write_log(const FollowEvent& event) {
+        nlohmann::ordered_json line = {{"run", arguments_->run}, {"replica", id_}};
+        line.update(event_json(event));
+        const auto written = log_->write(line);
+        if (written) return;
+        // The replica matters more than its log.
+        fmt::print(stderr, "wisp {}: {}; going on without it\n", arguments_->verb,
+                   written.error().text);
+        log_.reset();
+    }
+
+    const FollowArguments* arguments_;
+    fs::path place_;
+    FollowReporter* reporter_;
+    std::string id_;
+    std::unique_ptr<MetricsEndpoint> metrics_;
+    std::optional<EventLog> log_;
+};
+
+Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& reporter) {
+    auto access = open_run(arguments.run, arguments.trust);
+    if (!access) return std::unexpected(std::move(access).error());
+    // Before a folder is made for a run that is not there.
+    if (auto found = read_log(access->where, 1, access->options);
+        !found && found.error().kind == ErrorKind::kNoRun) {
+        return std::unexpected(std::move(found).error());
+    }
+    std::error_code ignored;
+    const fs::path place = fs::absolute(arguments.into, ignored).lexically_normal();
+    auto audience = Audience::gather(arguments, place, reporter);
+    if (!audience) return std::unexpected(std::move(audience).error());
+    FolderReplicaOptions folder;
+    folder.threads = arguments.common.threads;
+    folder.progress = progress_bar(arguments.common);
+    auto replica = open_folder_replica(arguments.into, folder);
+    if (!replica) return std::unexpected(std::move(replica).error());
+    FollowOptions options;
+    options.run = access->options;
+    options.threads = arguments.common.threads;
+    options.base = optional_path(arguments.base);
+    if (!arguments.no_heartbeat) options.replica_id = audience->id();
+    options.poll = arguments.poll;
+    options.accept_rewind = arguments.accept_rewind;
+    options.max_staleness = arguments.max_staleness;
+    options.until_step = arguments.until_step;
+    options.on_event = [&](const FollowEvent& event) -> Result<void> {
+        audience->tell(event);
+        return {};
+    };
+    auto follower = Follower::open(access->where, **replica, options);
+    if (!follower) return std::unexpected(std::move(follower).error());
+    return arguments.once ? follower->catch_up() : follower->follow();
+}
+
+int run(const FollowArguments& arguments) {
+    const Stopwatch watch;
+    FollowReporter reporter(arguments.common, arguments.verb);
+    const auto report = follow(arguments, reporter);
+    reporter.clear_line();
+    if (!report) return report_error(arguments.common, arguments.verb, report.error());
+    clear_progress(arguments.common);
+    reporter.finish(*report, stop_requested(), watch.seconds());
+    if (stop_requested()) return 130;
+    if (!report->expired) return 0;
+    fmt::print(stderr,
+               "wisp {}: step {} is the newest of {}, but it is stale; see whether the trainer "
+               "still lives\n",
+               arguments.verb, report->at.step, printable(arguments.run));
+    return exit_code(ErrorKind::kUnavailable);
+}
+
+void add_options(CLI::App& verb, FollowArguments& arguments) {
+    verb.add_option("run", arguments.run, "Address of the run")->required();
+    verb.add_option("--into", arguments.into, "Folder that becomes the newest checkpoint")
+        ->required()
+        ->type_name("FOLDER");
+    verb.add_option("--base", arguments.base,
+                    "A checkpoint at hand to start from, instead of fetching an anchor")
+        ->type_name("CHECKPOINT");
+    verb.add_option("--until-step", arguments.until_step, "Go no further than this step")
+        ->check(CLI::NonNegativeNumber);
+    verb.add_option("--on-step", arguments.on_step,
+                    "Shell command after each move; sees WISP_STEP, WISP_SEQ, WISP_EPOCH, "
+                    "WISP_DIR, WISP_DIGEST")
+        ->type_name("CMD");
+    auto* id = verb.add_option("--id", arguments.id,
+                               "Name in 'wisp status'; made of the machine "
+                               "and the folder by default")
+                   ->type_name("NAME")
+                   ->check(CLI::Validator(check_id, ""));
+    verb.add_flag("--no-heartbeat", arguments.no_heartbeat, "Write nothing to the bucket")
+        ->excludes(id);
+    verb.add_flag("--accept-rewind", arguments.accept_rewind,
+                  "Go on although the bucket was set back behind this replica");
+    add_duration(verb, "--max-staleness", arguments.max_staleness,
+                 "Call the replica stale when the newest commit is older than this");
+    add_metrics(verb, arguments.metrics);
+    verb.add_option("--log", arguments.log, "Append a JSON line for every event")
+        ->type_name("FILE");
+    add_trust(verb, arguments.trust);
+    verb.add_option("--min-serial", arguments.trust.min_serial,
+                    "Refuse certificates with a lower serial")
+        ->check(CLI::NonNegativeNumber);
+    add_common(verb, arguments.common, true);
+}
+
+}  // namespace
+
+void add_follow(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("follow", "Keep a folder at the newest step of a run");
+    auto arguments = std::make_shared<FollowArguments>();
+    arguments->verb = "follow";
+    add_options(*verb, *arguments);
+    verb->add_flag("--once", arguments->once, "Go to the newest step there is, and end");
+    add_duration(*verb, "--poll", arguments->poll, "How often to look for a new step")
+        ->default_str("1s");
+    verb->footer(R"(Examples:
+  wisp follow s3://weights/qwen-rl --into /models/policy
+  wisp follow /shared/runs/a --into policy --on-step 'curl -s -X POST localhost:8000/reload'
+  wisp follow s3://weights/qwen-rl --into policy --trust trainer.key.pub --max-staleness 10m)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+void add_pull(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("pull", "Bring a folder to the newest step of a run, once");
+    auto arguments = std::make_shared<FollowArguments>();
+    arguments->verb = "pull";
+    arguments->once = true;
+    add_options(*verb, *arguments);
+    verb->footer(R"(Examples:
+  wisp pull s3://weights/qwen-rl --into /models/policy
+  wisp pull /shared/runs/a --into step_40 --until-step 40)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "run_options.hpp"
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+struct InitArguments {
+    Common common;
+    std::string run;
+    std::string branch_of;
+    bool single_writer = false;
+    bool no_probe = false;
+    SignArguments sign;
+    TrustArguments trust;
+};
+
+struct BranchPoint {
+    std::string url;
+    std::optional<std::uint64_t> step;
+};
+
+/// "<run-url>@<step>"; an '@' that no number follows belongs to the address.
+BranchPoint parse_branch_point(const std::string& text) {
+    const std::size_t at = text.rfind('@');
+    if (at == std::string::npos || at + 1 == text.size()) return {text, std::nullopt};
+    std::uint64_t step = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + at + 1, end, step);
+    if (error != std::errc() || stop != end) return {text, std::nullopt};
+    return {text.substr(0, at), step};
+}
+
+/// Racing writers are only safe from each other where a conditional write lets one of them win.
+Result<void> probe(const InitArguments& arguments, const Location& where) {
+    if (arguments.single_writer || arguments.no_probe) return {};
+    DoctorOptions options;
+    options.quick = true;
+    options.progress = progress_bar(arguments.common);
+    const auto report = examine(where, options);
+    clear_progress(arguments.common);
+    if (!report) return std::unexpected(report.error());
+    if (report->exclusive_create) return {};
+    return fail(ErrorKind::kIncapable,
+                fmt::format("{} lets several racing writers win, so a run there needs to have one "
+                            "writer only: pass --single-writer, or use another store ('wisp "
+                            "doctor' says more)",
+                            printable(arguments.run)));
+}
+
+Result<InitReport> start(const InitArguments& arguments) {
+    auto access = open_run(arguments.run, arguments.trust);
+    if (!access) return std::unexpected(std::move(access).error());
+    InitOptions options;
+    options.run = access->options;
+    if (arguments.single_writer) options.mode = CommitMode::kSingleWriter;
+    auto signer = run_signer(arguments.sign);
+    if (!signer) return std::unexpected(std::move(signer).error());
+    options.signer = std::move(*signer);
+    if (!arguments.branch_of.empty()) {
+        const BranchPoint point = parse_branch_point(arguments.branch_of);
+        auto origin = open_location(point.url);
+        if (!origin) return std::unexpected(std::move(origin).error());
+        options.branch_of = std::move(*origin);
+        options.branch_step = point.step;
+    }
+    // A run that is there already is refused without touching its store.
+    if (const auto there = read_log(access->where, 1, access->options);
+        there || there.error().kind != ErrorKind::kNoRun) {
+        return init_run(access->where, options);
+    }
+    if (auto probed = probe(arguments, access->where); !probed) {
+        return std::unexpected(std::move(probed).error());
+    }
+    return init_run(access->where, options);
+}
+
+int run(const InitArguments& arguments) {
+    const auto report = start(arguments);
+    if (!report) return report_error(arguments.common, "init", report.error());
+    const char* const mode = arguments.single_writer ? "single-writer" : "exclusive";
+    if (arguments.common.json) {
+        nlohmann::ordered_json line = {
+            {"verb", "init"},     {"ok", true},   {"url", arguments.run},
+            {"run", report->run}, {"mode", mode}, {"already_there", report->already_there}};
+        if (report->branch_step) {
+            line["branch_step"] = *report->branch_step;
+            line["shared_bytes"] = report->shared_bytes;
+        }
+        print_json(line);
+    } else if (!arguments.common.quiet) {
+        fmt::print("{}: run {}, {}", printable(arguments.run), printable(report->run), mode);
+        if (report->branch_step) {
+            fmt::print(", a branch at step {} that shares {}", *report->branch_step,
+                       human_bytes(report->shared_bytes));
+        }
+        fmt::print("{}\n", report->already_there ? " (an interrupted start, completed)" : "");
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_init(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("init", "Start a run: a place to publish to");
+    auto arguments = std::make_shared<InitArguments>();
+    verb->add_option("run", arguments->run, "s3://bucket/prefix, file:///path or a folder")
+        ->required();
+    verb->add_option("--branch-of", arguments->branch_of,
+                     "Start at a step of another run in the same bucket, without copying; its "
+                     "newest step by default")
+        ->type_name("RUN[@STEP]");
+    verb->add_flag("--single-writer", arguments->single_writer,
+                   "For stores without conditional writes: forks are found, not prevented");
+    verb->add_flag("--no-probe", arguments->no_probe,
+                   "Do not try first whether the store's conditional writes work");
+    add_signing(*verb, arguments->sign);
+    add_trust(*verb, arguments->trust);
+    add_common(*verb, arguments->common, false);
+    verb->footer(R"(Examples:
+  wisp init s3://weights/qwen-rl
+  wisp init /shared/runs/a
+  wisp init s3://weights/tuned --branch-of s3://weights/qwen-rl@200)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

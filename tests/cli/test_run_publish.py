@@ -1,0 +1,279 @@
+"""init, publish, log and status: the trainer's side of a run."""
+
+import pytest
+
+import runs
+from run_wisp import DENIED, ERROR, LOCKED, NO_RUN, USAGE, WRONG_BASE, answer, refused, start, wisp
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    made = runs.Trainer(tmp_path)
+    made.init("--no-probe")
+    return made
+
+
+def test_init_starts_a_run_that_has_nothing_yet(tmp_path):
+    told = answer("init", tmp_path / "run")
+    assert told["verb"] == "init" and told["mode"] == "exclusive" and told["run"]
+    assert answer("log", tmp_path / "run")["commits"] == []
+    status = answer("status", tmp_path / "run")
+    assert status["head"] is None and status["run"] == told["run"]
+    assert "nothing was published" in wisp("status", tmp_path / "run").out
+    assert "nothing was published" in wisp("log", tmp_path / "run").out
+    assert not list(tmp_path.glob("run/.wisp-doctor*"))
+
+
+def test_second_init_is_refused_and_names_the_run(trainer, tmp_path):
+    refused(LOCKED, "init", trainer.url, names=[trainer.url, "already"], within=trainer.url)
+
+
+def test_single_writer_is_declared_and_shown(tmp_path):
+    assert answer("init", tmp_path / "run", "--single-writer")["mode"] == "single-writer"
+    assert answer("status", tmp_path / "run")["mode"] == "single-writer"
+
+
+@pytest.mark.parametrize("url", ["ftp://host/run", "file://host/run", "file:///a%zz", "s3:///x", ""])
+@pytest.mark.parametrize("verb", ["init", "log", "status"])
+def test_addresses_that_are_none_are_refused(verb, url, tmp_path):
+    refused((ERROR, USAGE), verb, url, cwd=tmp_path, within=tmp_path)
+
+
+def test_file_addresses_and_plain_paths_are_one_run(trainer):
+    trainer.steps(1)
+    assert answer("status", f"file://{trainer.url}")["run"] == answer("status", trainer.url)["run"]
+
+
+def test_publishing_counts_steps_and_reports_every_field(trainer):
+    first, second = trainer.steps(2)
+    assert first["kind"] == "anchor" and first["anchored"] and first["step"] == 0
+    assert second["kind"] == "delta" and second["step"] == 1 and second["seq"] > first["seq"]
+    assert 0 < second["changed_elements"] < second["total_elements"]
+    assert 0 < second["delta_bytes"] <= second["uploaded_bytes"] < second["checkpoint_bytes"]
+    assert second["state"] == answer("verify", trainer.states[1])["state"]
+    assert {"epoch", "anchored", "rewound", "anchor_bytes", "reused_bytes", "ratio", "diff_seconds",
+            "upload_seconds", "commit_seconds", "baseline_seconds"} <= set(second)
+
+
+def test_publish_prints_one_line_for_people(trainer):
+    for words in (["step 0", "anchor"], ["step 1", "delta", "smaller", "diff", "commit"]):
+        done = wisp(*trainer.call())
+        assert len(done.out.splitlines()) == 1 and done.err == ""
+        assert all(word in done.out for word in words), done.out
+    assert wisp(*trainer.call("-q")).out == ""
+
+
+def test_same_checkpoint_as_the_same_step_is_present_already(trainer):
+    told = trainer.publish("--step", 5)
+    again = trainer.publish("--step", 5, checkpoint=trainer.states[-1])
+    assert again["kind"] == "present" and again["seq"] == told["seq"]
+    assert "already" in wisp(*trainer.call("--step", 5, checkpoint=trainer.states[-1])).out
+
+
+def test_older_step_is_a_rewind_with_an_epoch_and_an_anchor_of_its_own(trainer):
+    before = [trainer.publish("--step", step) for step in (10, 20)][-1]
+    told = trainer.publish("--step", 15)
+    assert told["rewound"] and told["anchored"] and told["epoch"] > before["epoch"]
+    assert any(c["rewind_from"] == 20 for c in answer("log", trainer.url)["commits"])
+    assert "back from step 20" in wisp("log", trainer.url).out
+
+
+def test_anchors_come_as_often_as_asked(trainer):
+    told = [trainer.publish("--anchor-every", 2) for _ in range(5)]
+    assert [t["anchored"] for t in told] == [True, False, True, False, True]
+    assert [a["step"] for a in answer("status", trainer.url)["anchors"]] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("codec", ["compact", "plain", "gap"])
+def test_every_codec_can_be_followed(trainer, tmp_path, codec):
+    for _ in range(2):
+        trainer.publish("--codec", codec)
+    runs.pull(trainer.url, tmp_path / "replica")
+    assert runs.holds(tmp_path / "replica", trainer.states[-1])
+
+
+def test_parts_of_any_size_make_one_object_again(trainer, tmp_path):
+    for _ in range(2):
+        trainer.publish("--part-size", 1000)
+    assert len(list((trainer.url / "anchors").iterdir())) > 5
+    runs.pull(trainer.url, tmp_path / "replica")
+    assert runs.holds(tmp_path / "replica", trainer.states[-1])
+
+
+def test_baseline_lies_in_the_cache_and_is_rebuilt_when_lost(trainer, tmp_path):
+    run_id = answer("status", trainer.url)["run"]
+    for variables in ({"XDG_CACHE_HOME": str(tmp_path / "xdg")},
+                      {"HOME": str(tmp_path), "XDG_CACHE_HOME": ""}):
+        wisp("publish", trainer.url, trainer.train(), env=variables)
+    assert (tmp_path / "xdg/wisp/baselines" / run_id / "model.safetensors").is_file()
+    assert (tmp_path / ".cache/wisp/baselines" / run_id / "model.safetensors").is_file()
+    refused(ERROR, "publish", trainer.url, trainer.states[0],
+            env={"HOME": "", "XDG_CACHE_HOME": ""}, names=["--baseline"])
+
+
+def test_writer_that_was_overtaken_is_fenced_until_it_takes_the_run_back(trainer, tmp_path):
+    trainer.steps(1)
+    other = tmp_path / "other.baseline"
+    wisp("publish", trainer.url, trainer.train(), "--baseline", other)
+    refused(LOCKED, *trainer.call(), names=["taken over", "--take-over"], within=trainer.url)
+    told = trainer.publish("--take-over")
+    assert told["kind"] == "delta"
+    refused(LOCKED, "publish", trainer.url, trainer.states[0], "--baseline", other)
+
+
+def test_baseline_in_use_is_refused(trainer, tmp_path):
+    trainer.steps(1)
+    follower = start("follow", trainer.url, "--into", trainer.baseline, "--json")
+    try:
+        assert follower.stdout.readline()
+        refused(LOCKED, *trainer.call(), names=["in use"])
+    finally:
+        follower.terminate()
+        follower.communicate(timeout=30)
+
+
+def test_baseline_of_another_run_is_refused(trainer, tmp_path):
+    trainer.steps(1)
+    wisp("init", tmp_path / "second")
+    refused(WRONG_BASE, "publish", tmp_path / "second", trainer.states[0], "--baseline",
+            trainer.baseline, names=["run"])
+
+
+def test_publishing_where_there_is_no_run_names_init(tmp_path):
+    trainer = runs.Trainer(tmp_path)
+    refused(NO_RUN, *trainer.call(), names=["wisp init", trainer.url])
+    for verb in ("log", "status"):
+        refused(NO_RUN, verb, trainer.url, names=["wisp init"])
+    assert refused(NO_RUN, "log", trainer.url, "--json").json["error"] == "no_run"
+
+
+def test_publishing_what_is_no_checkpoint_writes_nothing(trainer, tmp_path):
+    (tmp_path / "junk.safetensors").write_bytes(b"junk")
+    refused((ERROR, 13), *trainer.call(checkpoint=tmp_path / "junk.safetensors"),
+            within=trainer.url)
+    refused(ERROR, *trainer.call(checkpoint=tmp_path / "none.safetensors"),
+            names=["none.safetensors"], within=trainer.url)
+
+
+def test_heartbeat_is_a_commit_without_a_state(trainer):
+    trainer.steps(1)
+    call = ["publish", trainer.url, "--heartbeat", "--baseline", trainer.baseline]
+    assert answer(*call)["kind"] == "heartbeat"
+    newest = answer("log", trainer.url, "-n", 1)["commits"]
+    assert [c["kind"] for c in newest] == ["heartbeat"] and newest[0]["step"] == 0
+    assert "trainer lives" in wisp(*call).out
+
+
+@pytest.mark.parametrize("more", [
+    [], ["a", "--heartbeat"], ["a", "--step", "-1"], ["a", "--anchor-every", "0"],
+    ["a", "--anchor-every", "often"], ["a", "--codec", "zip"], ["a", "--part-size", "0"],
+    ["a", "--expires", "10"], ["a", "--base-name", "x"], ["a", "--certificate", "c"]])
+def test_wrong_usage_exits_with_2(more, tmp_path):
+    refused(USAGE, "publish", tmp_path / "run", *more, cwd=tmp_path, within=tmp_path)
+
+
+def test_log_is_newest_first_and_as_long_as_asked(trainer):
+    trainer.steps(4)
+    commits = answer("log", trainer.url)["commits"]
+    assert [c["seq"] for c in commits] == sorted((c["seq"] for c in commits), reverse=True)
+    assert [c["step"] for c in answer("log", trainer.url, "-n", 2)["commits"]] == [3, 2]
+    assert {"epoch", "kind", "time_ms", "state", "writer", "signer", "hash", "delta_bytes",
+            "anchor_bytes", "changed_elements", "total_elements", "rewind_from"} <= set(commits[0])
+    lines = wisp("log", trainer.url, "-n", 2).out.splitlines()
+    assert len(lines) == 3 and "seq" in lines[0] and lines[1].split()[2] == "3"
+    refused(USAGE, "log", trainer.url, "-n", "0")
+
+
+def test_status_shows_head_anchors_replicas_and_what_joining_costs(trainer, tmp_path):
+    trainer.steps(3)
+    runs.pull(trainer.url, tmp_path / "replica", "--id", "gpu-7")
+    trainer.steps(2)
+    status = answer("status", trainer.url)
+    assert status["head"]["step"] == 4 and status["signed"] is False and not status["expired"]
+    assert status["stored_objects"] > 5 and status["join_bytes"] < status["stored_bytes"]
+    assert 5 <= status["join_objects"] < status["stored_objects"]
+    (replica,) = status["replicas"]
+    assert replica["id"] == "gpu-7" and replica["step"] == 2 and replica["lag_steps"] == 2
+    assert replica["state"] == "stopped" and 0 <= replica["age_ms"] < 60_000
+    text = wisp("status", trainer.url).out
+    for words in ("unsigned", "step 4", "anchor", "gpu-7", "2 behind", "exclusive"):
+        assert words in text, text
+
+
+def test_expired_run_says_so_and_a_pull_exits_with_5(trainer, tmp_path):
+    trainer.publish("--expires", "1ms")
+    assert answer("status", trainer.url)["expired"] is True
+    assert "EXPIRED" in wisp("status", trainer.url).out
+    for _ in range(2):
+        refused(5, "pull", trainer.url, "--into", tmp_path / "replica", names=["stale"])
+    trainer.publish()
+    runs.pull(trainer.url, tmp_path / "replica", "--max-staleness", "1h")
+
+
+def test_branch_starts_at_a_step_without_copying(trainer, tmp_path):
+    trainer.steps(3)
+    branch = runs.Trainer(tmp_path, "branch", seed=8)
+    told = branch.init("--branch-of", f"{trainer.url}@1")
+    assert told["branch_step"] == 1 and told["shared_bytes"] > 0
+    assert not (branch.url / "anchors").exists()
+    runs.pull(branch.url, tmp_path / "replica")
+    assert runs.holds(tmp_path / "replica", trainer.states[1])
+    branch.tensors, branch.states = trainer.tensors, [None]
+    assert branch.publish()["step"] == 2
+    runs.pull(branch.url, tmp_path / "replica")
+    assert runs.holds(tmp_path / "replica", branch.states[-1])
+    assert len(answer("status", trainer.url)["branches"]) == 1
+    newest = answer("init", tmp_path / "newest", "--branch-of", trainer.url)
+    assert newest["branch_step"] == 2
+
+
+def test_branch_of_nothing_is_refused(trainer, tmp_path):
+    refused(NO_RUN, "init", tmp_path / "b", "--branch-of", tmp_path / "none", names=["none"])
+    refused(NO_RUN, "init", tmp_path / "c", "--branch-of", trainer.url, names=["no state"])
+    for name in ("b", "c"):
+        refused(NO_RUN, "log", tmp_path / name)
+
+
+@pytest.fixture
+def keys(tmp_path):
+    for name in ("root", "trainer", "stranger"):
+        wisp("key", "new", tmp_path / f"{name}.key")
+    wisp("key", "certify", "--root", tmp_path / "root.key", "--subject",
+         tmp_path / "trainer.key.pub", "--expires", "1d", "--serial", 3, "-o",
+         tmp_path / "trainer.cert")
+    return tmp_path
+
+
+def test_signed_run_is_followed_by_those_who_trust_the_key(trainer, keys):
+    for _ in range(2):
+        trainer.publish("--sign-key", keys / "trainer.key")
+    runs.pull(trainer.url, keys / "replica", "--trust", keys / "trainer.key.pub")
+    assert runs.holds(keys / "replica", trainer.states[-1])
+    refused(DENIED, "pull", trainer.url, "--into", keys / "other", "--trust",
+            keys / "stranger.key.pub")
+    status = answer("status", trainer.url, "--trust", keys / "trainer.key.pub")
+    assert status["signed"] and "signed by" in wisp("status", trainer.url).out
+    runs.pull(trainer.url, keys / "both", "--trust", keys / "stranger.key.pub", "--trust",
+              keys / "trainer.key.pub")
+
+
+def test_certified_key_is_trusted_through_its_root(trainer, keys):
+    trainer.publish("--sign-key", keys / "trainer.key", "--certificate", keys / "trainer.cert")
+    runs.pull(trainer.url, keys / "replica", "--trust", keys / "root.key.pub")
+    refused(DENIED, "pull", trainer.url, "--into", keys / "late", "--trust",
+            keys / "root.key.pub", "--min-serial", 4)
+
+
+def test_unsigned_run_is_refused_where_keys_are_named(trainer, keys):
+    trainer.steps(1)
+    for verb in (["pull", trainer.url, "--into", keys / "replica"], ["log", trainer.url],
+                 ["status", trainer.url]):
+        refused(DENIED, *verb, "--trust", keys / "trainer.key.pub")
+
+
+def test_what_is_no_key_is_refused(trainer, keys):
+    (keys / "junk").write_text("hunter2\n")
+    (keys / "junk").chmod(0o600)
+    done = refused(ERROR, *trainer.call("--sign-key", keys / "junk"), names=["junk"])
+    assert "hunter2" not in done.err
+    refused(ERROR, "log", trainer.url, "--trust", keys / "junk", names=["junk"])
