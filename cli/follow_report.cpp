@@ -32,6 +32,7 @@ nlohmann::ordered_json event_json(const FollowEvent& event) {
                                    {"epoch", event.epoch},          {"step", event.step},
                                    {"head_seq", event.head_seq},    {"lag_steps", event.lag_steps},
                                    {"state", to_text(event.state)}, {"stale", event.expired}};
+    if (event.unproven) json["unproven"] = true;
     if (is_move(event)) {
         json["fetched_bytes"] = event.fetched_bytes;
         json["fetched_objects"] = event.fetched_objects;
@@ -86,11 +87,12 @@ bool FollowReporter::tell(const FollowEvent& event) {
 
 void FollowReporter::print_move(const FollowEvent& event) {
     fmt::print(
-        "step {}, seq {}: {}{} in {} objects; fetch {}, verify {}, apply {}; {}\n", event.step,
+        "step {}, seq {}: {}{} in {} objects; fetch {}, verify {}, apply {}; {}{}\n", event.step,
         event.seq, event.kind == FollowEvent::Kind::kJoined ? "joined by an anchor, " : "",
         human_bytes(event.fetched_bytes), event.fetched_objects, human_seconds(event.fetch_seconds),
         human_seconds(event.verify_seconds), human_seconds(event.apply_seconds),
-        event.lag_steps == 0 ? std::string("current") : fmt::format("{} behind", event.lag_steps));
+        event.lag_steps == 0 ? std::string("current") : fmt::format("{} behind", event.lag_steps),
+        event.unproven ? ", on trust: the file carries no digest" : "");
     std::fflush(stdout);
 }
 
@@ -128,6 +130,7 @@ void FollowReporter::finish(const FollowReport& report, bool stopped, double sec
                     {"lag_steps", report.lag_steps},
                     {"reached_until", report.reached_until},
                     {"stale", report.expired},
+                    {"unproven", report.unproven},
                     {"stopped", stopped},
                     {"applied", totals_.applied},
                     {"joined", totals_.joined},

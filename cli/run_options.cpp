@@ -14,6 +14,20 @@ void add_trust(CLI::App& verb, TrustArguments& into) {
         ->allow_extra_args(false);
 }
 
+void add_layout(CLI::App& verb, std::string& into) {
+    verb.add_option("--layout", into,
+                    "wisp: a run with its log; trl: anchors/ and deltas/ as TRL writes them")
+        ->check(CLI::IsMember({"wisp", "trl"}))
+        ->capture_default_str();
+}
+
+void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& options) {
+    for (const std::string& option : options) {
+        if (verb.count(option) == 0) continue;
+        throw CLI::ValidationError(option, "TRL's layout has no place for it; use --layout wisp");
+    }
+}
+
 Result<RunOptions> run_options(const TrustArguments& arguments) {
     RunOptions options;
     for (const std::string& text : arguments.keys) {

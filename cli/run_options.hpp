@@ -19,6 +19,11 @@ struct TrustArguments {
 /// --trust, as often as there are keys.
 void add_trust(CLI::App& verb, TrustArguments& into);
 
+/// --layout; "trl" for a bucket as TRL writes it.
+void add_layout(CLI::App& verb, std::string& into);
+/// A usage error when an option was given that such a bucket has no place for.
+void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& options);
+
 /// Unsigned runs are accepted as long as no key is named.
 Result<RunOptions> run_options(const TrustArguments& arguments);
 

@@ -22,6 +22,7 @@ struct FollowArguments {
     Common common;
     std::string verb;
     std::string run;
+    std::string layout = "wisp";
     std::string into;
     std::string base;
     bool once = false;
@@ -38,6 +39,8 @@ struct FollowArguments {
 };
 
 constexpr std::size_t kLongestId = 100;
+// Signatures and heartbeats belong to runs.
+const std::vector<std::string> kOnlyOfRuns = {"--trust", "--min-serial", "--id"};
 
 bool is_id_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -123,11 +126,27 @@ class Audience {
     std::optional<EventLog> log_;
 };
 
+Result<FollowReport> follow_trl(const FollowArguments& arguments, const Location& where,
+                                Replica& replica, const FollowOptions& options) {
+    auto follower = TrlFollower::open(where, replica, options);
+    if (!follower) return std::unexpected(std::move(follower).error());
+    if (!arguments.once) return follower->follow();
+    auto report = follower->catch_up();
+    if (report && report->at.state_seq == 0) {
+        return fail(ErrorKind::kNoRun,
+                    fmt::format("there is nothing in TRL's layout at {}; check the address",
+                                printable(arguments.run)));
+    }
+    return report;
+}
+
 Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& reporter) {
     auto access = open_run(arguments.run, arguments.trust);
     if (!access) return std::unexpected(std::move(access).error());
     // Before a folder is made for a run that is not there.
-    if (auto found = read_log(access->where, 1, access->options);
+    const bool trl = arguments.layout == "trl";
+    if (auto found =
+            trl ? Result<std::vector<LogLine>>{} : read_log(access->where, 1, access->options);
         !found && found.error().kind == ErrorKind::kNoRun) {
         return std::unexpected(std::move(found).error());
     }
@@ -153,6 +172,7 @@ Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& re
         audience->tell(event);
         return {};
     };
+    if (trl) return follow_trl(arguments, access->where, **replica, options);
     auto follower = Follower::open(access->where, **replica, options);
     if (!follower) return std::unexpected(std::move(follower).error());
     return arguments.once ? follower->catch_up() : follower->follow();
@@ -177,6 +197,7 @@ int run(const FollowArguments& arguments) {
 
 void add_options(CLI::App& verb, FollowArguments& arguments) {
     verb.add_option("run", arguments.run, "Address of the run")->required();
+    add_layout(verb, arguments.layout);
     verb.add_option("--into", arguments.into, "Folder that becomes the newest checkpoint")
         ->required()
         ->type_name("FOLDER");
@@ -223,8 +244,12 @@ void add_follow(CLI::App& app, Outcome& outcome) {
     verb->footer(R"(Examples:
   wisp follow s3://weights/qwen-rl --into /models/policy
   wisp follow /shared/runs/a --into policy --on-step 'curl -s -X POST localhost:8000/reload'
+  wisp follow s3://weights/trl-run --into policy --layout trl
   wisp follow s3://weights/qwen-rl --into policy --trust trainer.key.pub --max-staleness 10m)");
-    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+    verb->callback([verb, arguments, &outcome] {
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
+        outcome.exit_code = run(*arguments);
+    });
 }
 
 void add_pull(CLI::App& app, Outcome& outcome) {
@@ -236,7 +261,10 @@ void add_pull(CLI::App& app, Outcome& outcome) {
     verb->footer(R"(Examples:
   wisp pull s3://weights/qwen-rl --into /models/policy
   wisp pull /shared/runs/a --into step_40 --until-step 40)");
-    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+    verb->callback([verb, arguments, &outcome] {
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
+        outcome.exit_code = run(*arguments);
+    });
 }
 
 }  // namespace wisp::cli

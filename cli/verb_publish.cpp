@@ -18,10 +18,11 @@ namespace fs = std::filesystem;
 struct PublishArguments {
     Common common;
     std::string run;
+    std::string layout = "wisp";
     std::string checkpoint;
     std::optional<std::uint64_t> step;
     std::uint64_t anchor_every = 0;
-    std::string codec = "compact";
+    std::string codec;  // empty: that of the layout
     std::string baseline;
     std::string base;
     std::string base_name;
@@ -39,8 +40,13 @@ struct Published {
     std::uint64_t checkpoint_bytes = 0;
 };
 
+// A bucket in TRL's layout has no room for these.
+const std::vector<std::string> kOnlyOfRuns = {"--take-over", "--base",        "--base-name",
+                                              "--part-size", "--expires",     "--heartbeat",
+                                              "--sign-key",  "--certificate", "--trust"};
+
 /// Each run has its own: two runs published from one machine must not share a baseline.
-Result<fs::path> default_baseline(const RunAccess& access) {
+Result<fs::path> default_baseline(const RunAccess& access, bool trl) {
     const char* const cache = std::getenv("XDG_CACHE_HOME");
     const char* const home = std::getenv("HOME");
     fs::path root;
@@ -53,9 +59,22 @@ Result<fs::path> default_baseline(const RunAccess& access) {
                     "there is no place for the baseline, since neither XDG_CACHE_HOME nor HOME is "
                     "set; name one with --baseline");
     }
+    root = root / "wisp" / "baselines";
+    if (trl) return root / trl_run_id(access.where);
     auto status = read_status(access.where, access.options, false);
     if (!status) return std::unexpected(std::move(status).error());
-    return root / "wisp" / "baselines" / status->run;
+    return root / status->run;
+}
+
+Result<std::unique_ptr<Replica>> open_baseline(const PublishArguments& arguments,
+                                               const RunAccess& access) {
+    Result<fs::path> folder = fs::path(arguments.baseline);
+    if (arguments.baseline.empty()) folder = default_baseline(access, arguments.layout == "trl");
+    if (!folder) return std::unexpected(std::move(folder).error());
+    FolderReplicaOptions cache;
+    cache.threads = arguments.common.threads;
+    cache.durable = false;
+    return open_folder_replica(*folder, cache);
 }
 
 Result<PublishOptions> publish_options(const PublishArguments& arguments, const RunAccess& access) {
@@ -64,7 +83,7 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());
     options.signer = std::move(*signer);
-    options.codec = *parse_codec(arguments.codec);
+    options.codec = parse_codec(arguments.codec).value_or(options.codec);
     options.anchor_every = arguments.anchor_every;
     options.public_base = optional_path(arguments.base);
     options.public_base_name = arguments.base_name;
@@ -84,17 +103,25 @@ auto with_publisher(const PublishArguments& arguments, Act act)
     if (!access) return std::unexpected(std::move(access).error());
     auto options = publish_options(arguments, *access);
     if (!options) return std::unexpected(std::move(options).error());
-    Result<fs::path> folder = fs::path(arguments.baseline);
-    if (arguments.baseline.empty()) folder = default_baseline(*access);
-    if (!folder) return std::unexpected(std::move(folder).error());
-    FolderReplicaOptions cache;
-    cache.threads = arguments.common.threads;
-    cache.durable = false;
-    auto baseline = open_folder_replica(*folder, cache);
+    auto baseline = open_baseline(arguments, *access);
     if (!baseline) return std::unexpected(std::move(baseline).error());
     auto publisher = Publisher::open(access->where, **baseline, *options);
     if (!publisher) return std::unexpected(std::move(publisher).error());
     return act(*publisher);
+}
+
+Result<PublishReport> publish_to_trl(const PublishArguments& arguments,
+                                     const Checkpoint& checkpoint) {
+    auto access = open_run(arguments.run, arguments.trust);
+    if (!access) return std::unexpected(std::move(access).error());
+    auto baseline = open_baseline(arguments, *access);
+    if (!baseline) return std::unexpected(std::move(baseline).error());
+    TrlPublishOptions options;
+    options.codec = parse_codec(arguments.codec).value_or(options.codec);
+    if (arguments.anchor_every > 0) options.anchor_every = arguments.anchor_every;
+    options.threads = arguments.common.threads;
+    options.progress = progress_bar(arguments.common);
+    return publish_trl(access->where, **baseline, checkpoint, arguments.step, options);
 }
 
 Result<Published> publish(const PublishArguments& arguments) {
@@ -103,6 +130,12 @@ Result<Published> publish(const PublishArguments& arguments) {
     Published published;
     for (const CheckpointFile& file : checkpoint->files()) {
         published.checkpoint_bytes += file.size_bytes;
+    }
+    if (arguments.layout == "trl") {
+        auto report = publish_to_trl(arguments, *checkpoint);
+        if (!report) return std::unexpected(std::move(report).error());
+        published.report = std::move(*report);
+        return published;
     }
     return with_publisher(arguments, [&](Publisher& publisher) -> Result<Published> {
         auto report =
@@ -206,7 +239,8 @@ void add_anchor_every(CLI::App& verb, std::uint64_t& into) {
                 if (error == std::errc() && stop == end && into > 0) return;
                 throw CLI::ValidationError("--anchor-every", "give a count of steps, or auto");
             },
-            "A whole checkpoint every N steps; auto: when late joiners would read as much")
+            "A whole checkpoint every N steps; auto: when late joiners would read as much, or "
+            "every 10 with --layout trl")
         ->type_name("N|auto")
         ->default_str("auto");
 }
@@ -214,11 +248,12 @@ void add_anchor_every(CLI::App& verb, std::uint64_t& into) {
 void add_options(CLI::App& verb, PublishArguments& arguments) {
     verb.add_option("--step", arguments.step, "Step to publish as; one after the newest by default")
         ->check(CLI::NonNegativeNumber);
+    add_layout(verb, arguments.layout);
     add_anchor_every(verb, arguments.anchor_every);
     verb.add_option("--codec", arguments.codec,
                     "compact: smallest; plain and gap: as TRL writes them")
         ->check(CLI::IsMember({"compact", "plain", "gap"}))
-        ->capture_default_str();
+        ->default_str("compact, or plain with --layout trl");
     verb.add_option("--baseline", arguments.baseline,
                     "Folder for the last published state; in the user's cache by default")
         ->type_name("DIR");
@@ -257,8 +292,10 @@ void add_publish(CLI::App& app, Outcome& outcome) {
     verb->footer(R"(Examples:
   wisp publish s3://weights/qwen-rl step_42.safetensors --step 42
   wisp publish /shared/runs/a checkpoints/latest --anchor-every 50
+  wisp publish s3://weights/trl-run out/ --layout trl --codec gap
   wisp publish s3://weights/qwen-rl out/ --sign-key trainer.key --certificate trainer.cert)");
-    verb->callback([arguments, &outcome] {
+    verb->callback([verb, arguments, &outcome] {
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
         if (arguments->checkpoint.empty() != arguments->heartbeat) {
             throw CLI::ValidationError("checkpoint", "name a checkpoint, or pass --heartbeat");
         }

@@ -11,11 +11,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
+
+/// 32 hexadecimal digits. Such a bucket has no name of its own; its address must do.
+std::string trl_run_id(const Location& where);
 
 struct TrlPublishOptions {
     /// kPlain or kGap: TRL reads no other.

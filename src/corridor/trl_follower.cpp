@@ -71,6 +71,7 @@ struct TrlFollower::State {
         told.head_seq = head_seq;
         told.lag_steps = lag;
         told.unproven = at.state_seq != 0 && at.epoch == 0;
+        told.expired = expired();
         if (head_time_ms != 0) told.commit_age_ms = options.run.clock->now_ms() - head_time_ms;
         return told;
     }

@@ -14,6 +14,7 @@
 #include "corridor/delta_writer.hpp"
 #include "format/delta_layout.hpp"
 #include "verify/verified_delta.hpp"
+#include "wisp/trl_layout.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

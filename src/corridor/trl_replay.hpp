@@ -14,9 +14,6 @@
 
 namespace wisp {
 
-/// Such a bucket has no name of its own; its address must do.
-std::string trl_run_id(const Location& where);
-
 /// A state of a bucket in TRL's layout.
 struct TrlStand {
     std::uint64_t step = 0;
