@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/limits.hpp"
 #include "expect_result.hpp"
@@ -49,8 +50,9 @@ TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {
 
 TEST(CommitRefusal, OfAMissingField) {
     const Json step = Json::parse(write_commit(step_commit()));
+    const std::set<std::string> optional = {"owner", "expires_ms", "rewind_from", "delta"};
     for (const auto& [name, value] : step.items()) {
-        if (name == "expires_ms" || name == "rewind_from" || name == "delta") continue;
+        if (optional.contains(name)) continue;
         EXPECT_NE(refusal(step_commit(), [&](Json& json) { json.erase(name); }), "") << name;
     }
     for (const char* name : {"seq", "step", "digest", "line", "travelled", "count"}) {
@@ -73,6 +75,7 @@ TEST(CommitRefusal, OfHexThatIsNot) {
     refuse("run", hex_of('A', 32));
     refuse("run", hex_of('g', 32));
     refuse("nonce", "");
+    refuse("owner", hex_of('4', 64));
     refuse("previous", hex_of('2', 63));
     refuse("schema", hex_of(' ', 32));
     refuse("base", hex_of('A', 32));

@@ -22,6 +22,7 @@ void expect_equal(const Commit& read, const Commit& written) {
     EXPECT_EQ(read.previous, written.previous);
     EXPECT_EQ(read.nonce, written.nonce);
     EXPECT_EQ(read.writer, written.writer);
+    EXPECT_EQ(read.owner, written.owner);
     EXPECT_EQ(read.time_ms, written.time_ms);
     EXPECT_EQ(read.expires_ms, written.expires_ms);
     EXPECT_EQ(read.state, written.state);
@@ -70,6 +71,7 @@ TEST(Commit, LeavesOutWhatThereIsNot) {
     commit.seq = 1;
     commit.state = state_at(1);
     commit.previous.clear();
+    commit.owner.clear();
     commit.expires_ms = 0;
     commit.base = commit.state.digest;
     commit.delta.reset();
@@ -77,7 +79,8 @@ TEST(Commit, LeavesOutWhatThereIsNot) {
     commit.floor = commit.anchor_seq = commit.map_seq = 0;
     round_trip(commit);
     const std::string text = write_commit(commit);
-    for (const char* absent : {"previous", "expires_ms", "delta\":{", "rewind_from", "\"map\""}) {
+    for (const char* absent :
+         {"previous", "owner", "expires_ms", "delta\":{", "rewind_from", "\"map\""}) {
         EXPECT_EQ(text.find(absent), std::string::npos) << absent;
     }
 }

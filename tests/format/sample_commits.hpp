@@ -46,6 +46,7 @@ inline Commit step_commit() {
     commit.previous = hex_of('2', 64);
     commit.nonce = hex_of('3', 32);
     commit.writer = "host:42";
+    commit.owner = hex_of('4', 32);
     commit.time_ms = 1'700'000'000'123;
     commit.expires_ms = 1'700'000'060'123;
     commit.state = state_at(7);
