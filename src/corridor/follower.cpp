@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kRememberedIntervals = 8;
 constexpr Milliseconds kLongestWait(60'000);
+constexpr int kOvertaken = 8;
 
 }  // namespace
 
@@ -159,8 +160,21 @@ struct Follower::State {
         return options.until_step && state.step > *options.until_step;
     }
 
-    /// To the head, or as far as asked, by the cheapest way.
+    /// To the head, or as far as asked. Where retention takes the way away under one's feet, there
+    /// is a newer head, and a way to it.
     Result<bool> leap() {
+        for (int overtaken = 0;; ++overtaken) {
+            auto moved = leap_once();
+            if (moved || overtaken == kOvertaken) return moved;
+            const ErrorKind kind = moved.error().kind;
+            if (kind != ErrorKind::kGap && kind != ErrorKind::kCorrupt) return moved;
+            WISP_ASSIGN(const auto head, log.head(head_seq));
+            if (!head || head->commit.seq <= head_seq) return moved;
+            tell_fault(moved.error());
+        }
+    }
+
+    Result<bool> leap_once() {
         const std::uint64_t known = options.accept_rewind ? 0 : at.seq;
         WISP_ASSIGN(const auto head, log.head(known));
         if (!head || head->commit.state.seq == 0) return false;

@@ -36,7 +36,7 @@ class ObjectFetcher {
     struct Chunk;
     Result<void> fetch_chunks(const Location& from, const StoredFile& file,
                               const std::filesystem::path& partial);
-    Result<void> verify(const StoredFile& file, const std::filesystem::path& partial);
+    Result<void> verify(const StoredFile& file, const std::filesystem::path& path);
     Location run_;
     std::filesystem::path folder_;
     unsigned parallel_;
