@@ -14,7 +14,8 @@ group=${1:-build}
 case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
-                     libgtest-dev libgmock-dev libcpp-httplib-dev) ;;
+                     libgtest-dev libgmock-dev libcpp-httplib-dev
+                     faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
     *)     echo "usage: tools/setup.sh [build|test|bench|fuzz]" >&2; exit 2 ;;
