@@ -17,7 +17,9 @@ option(WISP_FUZZ "Build the fuzz targets (clang only)" OFF)
 
 find_program(WISP_CCACHE ccache)
 if(WISP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${WISP_CCACHE})
+  # Paths relative to the source tree: another clone on the same machine finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_NOHASHDIR=true ${WISP_CCACHE})
 endif()
 
 # Link privately: warnings are ours, never our users'.
