@@ -41,7 +41,7 @@ demo: build  ## one RL step of a 0.6B model: diff, inspect, apply, verify; a run
 
 bench: build  ## measure
 	@tools/setup.sh bench
-	@$(call compile,release,--target wisp_speed)
+	@$(call compile,release,--target wisp_speed wisp_bucket)
 	@bench/run.sh
 
 fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each

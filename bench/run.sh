@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints every figure as a table and writes bench/results/*.json: sizes against the peers, speed
-# against a plain compare of the same memory, instructions per element, and anonymous memory.
+# against a plain compare of the same memory, instructions per element, anonymous memory, and what
+# the bucket costs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=bench/results
@@ -14,3 +15,12 @@ printf '\nInstructions per element\n'
 bench/instructions.sh "$out/instructions.json"
 printf '\nAnonymous memory on a pair of about %s GB\n' "${WISP_BENCH_PAIR_GB:-4}"
 build/bench-venv/bin/python bench/memory.py --wisp build/wisp --gigabytes "${WISP_BENCH_PAIR_GB:-4}" --json "$out/memory.json"
+printf '\nThe bucket: publish and follow through a folder, requests of 16 followers, a late joiner\n'
+pair=$(mktemp -d)
+trap 'rm -rf "$pair"' EXIT
+build/release/bin/wisp_make_pair "$pair" "${WISP_BENCH_LAYERS:-28}"
+{
+    build/release/bin/wisp_bucket publish "$pair"
+    build/release/bin/wisp_bucket followers
+    build/release/bin/wisp_bucket joiner
+} | tee "$out/bucket.jsonl"
