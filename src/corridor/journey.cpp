@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <system_error>
 
 #include "base/file.hpp"
+#include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
@@ -18,16 +18,6 @@ namespace {
 // Deltas that are decoded over each other in one pass; each costs a few buffers.
 constexpr std::size_t kBatch = 32;
 constexpr int kDetours = 64;
-
-class Timer {
-  public:
-    double seconds() const {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    }
-
-  private:
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 void stand_at(ReplicaRecord& record, const StateName& state) {
     record.state_seq = state.seq;
@@ -99,7 +89,7 @@ Result<void> Journey::take(const LogEntry& next) {
     Moved moved;
     if (commit.delta) {
         WISP_ASSIGN(const fs::path delta, fetch(*commit.delta));
-        const Timer timer;
+        const Stopwatch timer;
         WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
         moved.apply_seconds = timer.seconds();
         moved.deltas = 1;
@@ -237,7 +227,7 @@ Result<void> Journey::fetch_walk(const Leg& leg, std::vector<Stage>& stages) {
 }
 
 Result<void> Journey::apply_live(const std::vector<Stage>& stages, Moved& moved) {
-    const Timer timer;
+    const Stopwatch timer;
     for (std::size_t first = 0; first < stages.size(); first += kBatch) {
         const std::size_t end = std::min(first + kBatch, stages.size());
         std::vector<fs::path> deltas;
@@ -263,7 +253,7 @@ Result<void> Journey::apply_live(const std::vector<Stage>& stages, Moved& moved)
 
 Result<void> Journey::apply_staged(const fs::path& folder, const StateName& from,
                                    const std::vector<Stage>& stages, Moved& moved) {
-    const Timer timer;
+    const Stopwatch timer;
     WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
     StateDigest state = from.digest;
     for (std::size_t first = 0; first < stages.size(); first += kBatch) {

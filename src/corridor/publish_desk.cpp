@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <system_error>
 
 #include "base/file.hpp"
+#include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
@@ -22,16 +22,6 @@ namespace {
 
 constexpr int kRaces = 100;
 constexpr std::size_t kSchemaDigits = 32;
-
-class Timer {
-  public:
-    double seconds() const {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    }
-
-  private:
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 std::string this_writer() {
     char host[256] = "unknown";
@@ -120,7 +110,7 @@ bool PublishDesk::has_baseline(const Schema& schema) const {
 }
 
 Result<PreparedStep> PublishDesk::prepare_delta(const Weights& weights, std::uint64_t step) {
-    const Timer timer;
+    const Stopwatch timer;
     const Weights* held = baseline_.weights();
     if (held == nullptr || at_.state_seq == 0 ||
         held->schema().digest() != weights.schema().digest()) {
@@ -156,7 +146,7 @@ Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t 
     }
     PreparedStep whole;
     whole.step = step;
-    const Timer timer;
+    const Stopwatch timer;
     WISP_ASSIGN(whole.diff.result, digest_of(weights, options_.threads, options_.progress));
     whole.diff.total_elements = weights.schema().total_elements();
     whole.diff.changed_elements = whole.diff.total_elements;
@@ -229,7 +219,7 @@ Result<LogEntry> PublishDesk::append_beside(Commit commit,
 }
 
 Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* whole) {
-    const Timer upload_timer;
+    const Stopwatch upload_timer;
     const bool has_delta = !step.delta.path().empty();
     const std::optional<StateName> before =
         head_ && head_->commit.state.seq != 0 ? std::optional(head_->commit.state) : std::nullopt;
@@ -281,7 +271,7 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
     report.reused_bytes = counts.reused_bytes;
     report.upload_seconds = upload_timer.seconds();
 
-    const Timer commit_timer;
+    const Stopwatch commit_timer;
     const std::uint64_t delta_bytes = report.delta_bytes;
     WISP_ASSIGN(const LogEntry entry, append_beside(std::move(commit), [&](Commit& placed) {
                     const StateName last = before.value_or(StateName{});
@@ -313,7 +303,7 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
 }
 
 void PublishDesk::advance(const PreparedStep& step, const Weights* whole, PublishReport& report) {
-    const Timer timer;
+    const Stopwatch timer;
     if (report.kind == "present") return;
     const ReplicaRecord after = record_after(at_, *head_);
     const auto move = [&]() -> Result<void> {

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 
 #include "base/file.hpp"
 #include "base/random.hpp"
+#include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
@@ -20,10 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Milliseconds kLongestWait(60'000);
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Another start may do where this one did not.
 bool is_about_content(ErrorKind kind) {
@@ -180,7 +176,7 @@ struct TrlFollower::State {
 
     /// By the one object that follows where the replica stands.
     Result<void> take(const TrlObject& object) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         WISP_ASSIGN(const fs::path file, bucket.fetch(object));
         const Weights& weights = *replica.weights();
         WISP_ASSIGN(const TrlMove move, move_from(weights, object, file, options.threads));
@@ -195,7 +191,7 @@ struct TrlFollower::State {
         TrlReached reached;
         reached.deltas = 1;
         reached.changed_elements = proof.changed_elements;
-        return tell_moved(FollowEvent::Kind::kApplied, reached, seconds_since(start));
+        return tell_moved(FollowEvent::Kind::kApplied, reached, start.seconds());
     }
 
     /// Over what cannot be taken, by a later anchor; from any when the state here is in doubt.
@@ -268,7 +264,7 @@ struct TrlFollower::State {
     /// From an anchor, or from the base when there is none.
     Result<TrlReached> join_from(const TrlObject* anchor, const std::optional<Schema>& whole,
                                  std::optional<std::uint64_t> beyond) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         const fs::path folder = replica.scratch() / "incoming";
         std::error_code error;
         fs::remove_all(folder, error);
@@ -298,7 +294,7 @@ struct TrlFollower::State {
         at = after;
         lag = static_cast<std::uint64_t>(std::ranges::count_if(
             moves, [&](const TrlObject& move) { return move.step > at.step; }));
-        WISP_TRY(tell_moved(FollowEvent::Kind::kJoined, reached, seconds_since(start)));
+        WISP_TRY(tell_moved(FollowEvent::Kind::kJoined, reached, start.seconds()));
         return reached;
     }
 

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
+#include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
@@ -22,10 +22,6 @@ namespace {
 // What is larger is sent in parts, which no store creates exclusively.
 constexpr std::uint64_t kLargestCreated = std::uint64_t{1} << 30;
 constexpr std::size_t kCompareBytes = 16 << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Metadata anchor_metadata(const Schema& schema, std::uint64_t step, const StateDigest& state) {
     std::vector<std::string> names;
@@ -98,7 +94,7 @@ class TrlDesk {
   private:
     /// Where the baseline stands then: at the newest state, or nowhere when that cannot be had.
     Result<std::optional<TrlStand>> bring_up_baseline() {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         FollowOptions follow;
         follow.run.clock = options_.clock;
         follow.threads = options_.threads;
@@ -106,7 +102,7 @@ class TrlDesk {
         follow.accept_rewind = true;
         WISP_ASSIGN(TrlFollower follower, TrlFollower::open(where_, baseline_, follow));
         const auto caught = follower.catch_up();
-        report_.baseline_seconds += seconds_since(start);
+        report_.baseline_seconds += start.seconds();
         if (caught) {
             const ReplicaRecord& at = follower.at();
             if (at.state_seq == 0) return std::optional<TrlStand>{};
@@ -141,7 +137,7 @@ class TrlDesk {
     }
 
     Result<void> publish_delta(const StateDigest& base) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         const fs::path path = baseline_.scratch() / "published.safetensors";
         DiffOptions options;
         options.codec = options_.codec;
@@ -150,7 +146,7 @@ class TrlDesk {
         options.progress = options_.progress;
         WISP_ASSIGN(const DiffReport diff,
                     diff_weights(*baseline_.weights(), weights_, path, options));
-        report_.diff_seconds = seconds_since(start);
+        report_.diff_seconds = start.seconds();
         if (diff.base != base) {
             return fail(ErrorKind::kCorrupt,
                         fmt::format("the baseline {} changed under our hands; remove it and "
@@ -162,9 +158,9 @@ class TrlDesk {
         report_.delta_bytes = diff.file_bytes;
         report_.state = diff.result;
         WISP_TRY(upload(trl_delta_key(report_.step), path));
-        const auto applying = std::chrono::steady_clock::now();
+        const Stopwatch applying;
         const auto applied = baseline_.apply({path}, record());
-        report_.baseline_seconds += seconds_since(applying);
+        report_.baseline_seconds += applying.seconds();
         std::error_code ignored;
         fs::remove(path, ignored);
         // The step is out. A cache that did not follow is made again by the next publish.
@@ -203,7 +199,7 @@ class TrlDesk {
     }
 
     Result<void> upload(const std::string& name, const fs::path& path) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch start;
         const std::string key = where_.key(name);
         WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
         if (mapped.bytes().size() > kLargestCreated) {
@@ -216,7 +212,7 @@ class TrlDesk {
             }
         }
         report_.uploaded_bytes += mapped.bytes().size();
-        report_.upload_seconds += seconds_since(start);
+        report_.upload_seconds += start.seconds();
         return {};
     }
 

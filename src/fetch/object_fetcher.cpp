@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <set>
 #include <system_error>
 
@@ -11,6 +10,7 @@
 #include "base/file.hpp"
 #include "base/parallel.hpp"
 #include "base/sha256.hpp"
+#include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "format/run_keys.hpp"
@@ -23,10 +23,6 @@ constexpr std::uint64_t kChunkBytes = 16 << 20;
 constexpr int kShortReads = 3;
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kDoneSuffix = ".done";
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// What a file is called here: its hash, never a name from outside.
 std::string local_name(const StoredFile& file) {
@@ -105,7 +101,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
 
 Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile& file,
                                          const fs::path& partial) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch start;
     std::vector<Chunk> chunks;
     std::uint64_t total = 0;
     for (const StoredPart& part : file.parts) {
@@ -162,12 +158,12 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
             recorded += number.size();
             return {};
         }));
-    counts_.fetch_seconds += seconds_since(start);
+    counts_.fetch_seconds += start.seconds();
     return {};
 }
 
 Result<void> ObjectFetcher::verify(const StoredFile& file, const fs::path& path) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch start;
     WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
     std::uint64_t at = 0;
     for (const StoredPart& part : file.parts) {
@@ -183,7 +179,7 @@ Result<void> ObjectFetcher::verify(const StoredFile& file, const fs::path& path)
         }
         at += part.bytes;
     }
-    counts_.verify_seconds += seconds_since(start);
+    counts_.verify_seconds += start.seconds();
     return {};
 }
 

@@ -1,0 +1,18 @@
+// How long something took, by a clock that never jumps.
+#pragma once
+
+#include <chrono>
+
+namespace wisp {
+
+class Stopwatch {
+  public:
+    double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace wisp
