@@ -271,6 +271,12 @@ struct Follower::State {
         }
     }
 
+    Result<FollowReport> move_and_beat(bool probe) {
+        auto moved = catch_up(probe);
+        beat("following", moved && moved->moved && last_heartbeat_ms == 0);
+        return moved;
+    }
+
     Milliseconds pause() {
         std::int64_t wait = options.poll.count();
         if (!intervals_ms.empty() && head_time_ms != 0) {
@@ -316,15 +322,11 @@ Result<Follower> Follower::open(const Location& run, Replica& replica,
 }
 
 Result<FollowReport> Follower::catch_up() {
-    auto report = state_->catch_up(true);
-    state_->beat("following", report && report->moved && state_->last_heartbeat_ms == 0);
-    return report;
+    return state_->move_and_beat(true);
 }
 
 Result<FollowReport> Follower::take_next() {
-    auto report = state_->catch_up(false);
-    state_->beat("following", report && report->moved && state_->last_heartbeat_ms == 0);
-    return report;
+    return state_->move_and_beat(false);
 }
 
 Result<FollowReport> Follower::follow() {

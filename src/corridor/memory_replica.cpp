@@ -1,12 +1,9 @@
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <system_error>
 
 #include "base/file.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/pending_folder.hpp"
 #include "kernel/scatter.hpp"
 #include "wisp/replica.hpp"
 
@@ -33,44 +30,15 @@ class OwnedWeights : public Weights {
     std::vector<Bytes> tensors_;
 };
 
-/// Removed with its owner when nobody named another.
-class ScratchFolder {
-  public:
-    static Result<ScratchFolder> make(const fs::path& named) {
-        std::error_code error;
-        if (!named.empty()) {
-            fs::create_directories(named, error);
-            if (error) return std::unexpected(file_error("create", named, error.value()));
-            return ScratchFolder(named, false);
-        }
-        std::string name = (fs::temp_directory_path(error) / "wisp.XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) {
-            return std::unexpected(file_error("create", name, errno));
-        }
-        return ScratchFolder(name, true);
-    }
-    ScratchFolder(ScratchFolder&& other) noexcept
-        : path_(std::move(other.path_)), owned_(std::exchange(other.owned_, false)) {}
-    ~ScratchFolder() {
-        std::error_code ignored;
-        if (owned_) fs::remove_all(path_, ignored);
-    }
-    const fs::path& path() const { return path_; }
-
-  private:
-    ScratchFolder(fs::path path, bool owned) : path_(std::move(path)), owned_(owned) {}
-    fs::path path_;
-    bool owned_;
-};
-
 class MemoryReplica : public Replica {
   public:
-    MemoryReplica(MemoryReplicaOptions options, ScratchFolder scratch)
-        : options_(std::move(options)), scratch_(std::move(scratch)) {}
+    /// `temporary` is removed with the replica; without one, options.scratch is used and kept.
+    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary)
+        : options_(std::move(options)), temporary_(std::move(temporary)) {}
 
     std::string label() const override { return "the replica in memory"; }
     const Weights* weights() const override { return weights_ ? &*weights_ : nullptr; }
-    fs::path scratch() const override { return scratch_.path(); }
+    fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override {
         at_ = record;
@@ -117,7 +85,7 @@ class MemoryReplica : public Replica {
 
   private:
     MemoryReplicaOptions options_;
-    ScratchFolder scratch_;
+    std::optional<PendingFolder> temporary_;
     std::optional<OwnedWeights> weights_;
     std::optional<ReplicaRecord> at_;
 };
@@ -125,8 +93,14 @@ class MemoryReplica : public Replica {
 }  // namespace
 
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
-    WISP_ASSIGN(ScratchFolder scratch, ScratchFolder::make(options.scratch));
-    return std::make_unique<MemoryReplica>(options, std::move(scratch));
+    if (options.scratch.empty()) {
+        WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
+        return std::make_unique<MemoryReplica>(options, std::move(temporary));
+    }
+    std::error_code error;
+    fs::create_directories(options.scratch, error);
+    if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
+    return std::make_unique<MemoryReplica>(options, std::nullopt);
 }
 
 }  // namespace wisp
