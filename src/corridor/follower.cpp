@@ -196,9 +196,19 @@ struct Follower::State {
             if (at.state_seq != 0 && target.seq <= at.state_seq) return false;
         }
         const bool moves = at.state_seq != target.seq;
-        WISP_TRY(journey.go(*head, target));
-        checked_past = true;
-        return moves;
+        const auto went = journey.go(*head, target);
+        if (went) {
+            checked_past = true;
+            return moves;
+        }
+        if (went.error().kind != ErrorKind::kGap) return std::unexpected(went.error());
+        // Whoever plans and then sleeps through a retention finds its road gone; there is another
+        // one in the newer commit that gave this one up.
+        WISP_ASSIGN(const auto newer, log.head(head->commit.seq));
+        if (!newer || newer->commit.floor <= head->commit.floor) {
+            return std::unexpected(went.error());
+        }
+        return leap();
     }
 
     void beat(std::string_view state, bool now) {

@@ -127,30 +127,36 @@ Result<std::optional<LogEntry>> CommitLog::head(std::uint64_t known) const {
         if (info.error().kind == ErrorKind::kNotFound) return false;
         return std::unexpected(info.error());
     };
-    // Slots are contiguous: leap until one is absent, then halve.
-    std::uint64_t width = 1;
-    std::uint64_t absent = 0;
     for (;;) {
-        WISP_ASSIGN(const bool there, exists(lowest + width));
-        if (!there) {
-            absent = lowest + width;
-            break;
+        // Slots are contiguous: leap until one is absent, then halve.
+        std::uint64_t width = 1;
+        std::uint64_t absent = 0;
+        for (;;) {
+            WISP_ASSIGN(const bool there, exists(lowest + width));
+            if (!there) {
+                absent = lowest + width;
+                break;
+            }
+            lowest += width;
+            found.reset();
+            if (width < kLargestHint) width *= 2;
         }
-        lowest += width;
-        found.reset();
-        if (width < kLargestHint) width *= 2;
+        while (absent - lowest > 1) {
+            const std::uint64_t middle = lowest + (absent - lowest) / 2;
+            WISP_ASSIGN(const bool there, exists(middle));
+            (there ? lowest : absent) = middle;
+            if (there) found.reset();
+        }
+        if (found || lowest < first_seq()) return found;
+        WISP_ASSIGN(Slot newest, read(lowest));
+        if (newest.entry) return std::move(newest.entry);
+        if (newest.kind == Slot::Kind::kAbsent) {
+            return fail(ErrorKind::kGap,
+                        fmt::format("the newest commit of {} cannot be read; try again",
+                                    shown(where_.url)));
+        }
+        // Buried since it was the newest: the log has gone on.
     }
-    while (absent - lowest > 1) {
-        const std::uint64_t middle = lowest + (absent - lowest) / 2;
-        WISP_ASSIGN(const bool there, exists(middle));
-        (there ? lowest : absent) = middle;
-        if (there) found.reset();
-    }
-    if (found || lowest < first_seq()) return found;
-    WISP_ASSIGN(Slot newest, read(lowest));
-    if (newest.entry) return std::move(newest.entry);
-    return fail(ErrorKind::kGap, fmt::format("the newest commit of {} cannot be read; try again",
-                                             shown(where_.url)));
 }
 
 Result<RoadMap> CommitLog::map_of(const LogEntry& entry) const {

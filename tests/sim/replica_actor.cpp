@@ -53,6 +53,11 @@ class ReplicaActor {
         options.threads = 1;
         options.parallel_fetches = 1;
         options.replica_id = actor_.name;
+        const RunLedger* ledger = world_.ledger().find(prefix_);
+        const bool closing = world_.weather() == Weather::kClosing;
+        if (!closing && random_.chance(0.1) && ledger != nullptr && ledger->head() != nullptr) {
+            options.until_step = ledger->head()->commit.state.step + random_.below(3);
+        }
         options.on_event = [this](const FollowEvent& event) -> Result<void> {
             if (event.kind == FollowEvent::Kind::kApplied ||
                 event.kind == FollowEvent::Kind::kJoined) {
@@ -84,9 +89,11 @@ class ReplicaActor {
             return;
         }
         const std::uint64_t rounds = 1 + random_.below(20);
+        const bool opened_late = began_ == Weather::kClosing;
         for (std::uint64_t round = 0; round < rounds && !finished_; ++round) {
             began_ = world_.weather();
             const bool closing = began_ == Weather::kClosing;
+            if (closing && !opened_late) return;  // once more, and to the very end
             const auto report = follower->catch_up();
             if (!report && !failed(report.error(), "catch up")) finished_ = true;
             if (closing) {

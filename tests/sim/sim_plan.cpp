@@ -38,12 +38,14 @@ SimPlan make_plan(std::uint64_t seed) {
     plan.retention = random.chance(0.5);
     plan.kills = random.chance(0.3) ? 0.0 : 0.7;
     plan.late_writes = random.chance(0.4) ? 0.03 : 0.0;
+    plan.late_removes = random.chance(0.5);
     plan.retries = random.chance(0.4);
     plan.style.burst = random.chance(0.5) ? 0.3 : 0.9;
     plan.style.priorities = random.chance(0.3);
-    plan.style.stall = random.chance(0.3) ? 0.0 : 0.004;
+    plan.style.stall = random.chance(0.3) ? 0.0 : (random.chance(0.3) ? 0.02 : 0.004);
     plan.style.clock_jump = random.chance(0.3) ? 0.01 : 0.0;
     plan.style.leap = random.chance(0.3) ? 0.01 : 0.0;
+    plan.rot = plan.faults.flipped_bit > 0 && random.chance(0.2);
     plan.stale = random.chance(0.06);
     if (plan.stale) plan.faults.stale_read = 0.05;
     if (random.chance(0.06)) {
@@ -61,7 +63,7 @@ Trouble KindFaults::decide(StoreOperation operation, const std::string& key) {
     Trouble trouble = faults_.decide(operation, key);
     const bool data =
         key.find("/anchors/") != std::string::npos || key.find("/deltas/") != std::string::npos;
-    if (!data) trouble.flipped = false;
+    if (!data && !rot_) trouble.flipped = false;
     return trouble;
 }
 

@@ -20,6 +20,7 @@ struct SimPlan {
     bool late_removes = false;
     bool single_writer = false;  // the store overwrites what it should only create
     bool stale = false;          // the store breaks its word and answers from the past
+    bool rot = false;     // even small records may come with a bit flipped
     bool retries = false;        // as open_location() does it
     FaultPlan faults;
     ScheduleStyle style;
@@ -31,11 +32,13 @@ SimPlan make_plan(std::uint64_t seed);
 /// damaged, small records come whole or not at all.
 class KindFaults : public FaultPolicy {
   public:
-    KindFaults(const FaultPlan& plan, std::uint64_t seed) : faults_(plan, seed) {}
+    KindFaults(const FaultPlan& plan, bool rot, std::uint64_t seed)
+        : faults_(plan, seed), rot_(rot) {}
     Trouble decide(StoreOperation operation, const std::string& key) override;
 
   private:
     SeededFaults faults_;
+    bool rot_;
 };
 
 }  // namespace wisp::sim

@@ -1,6 +1,7 @@
 // A trainer's life.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <system_error>
 
 #include "sim/actors.hpp"
@@ -24,6 +25,7 @@ class TrainerActor {
           door_(world.open_door(actor, prefix_)),
           in_memory_(random_.chance(0.3)),
           durable_(random_.chance(0.5)),
+          has_side_file_(random_.chance(0.3)),
           steps_left_(4 + random_.below(24)),
           pause_ms_(random_.chance(0.3) ? 10'000 : 1'000) {
         actor_.folder = world_.folder() / actor_.name;
@@ -100,6 +102,11 @@ class TrainerActor {
 
     bool write(WatchedReplica& baseline) {
         options_.run = world_.run_options(door_);
+        if (has_side_file_) {
+            const auto side = actor_.folder / "config.json";
+            std::ofstream(side) << "{\"variant\":" << random_.below(2) << "}";
+            options_.side_files = {side};
+        }
         began_ = world_.weather();
         auto publisher = Publisher::open(door_.run, baseline, options_);
         if (!publisher) {
@@ -126,6 +133,7 @@ class TrainerActor {
 
     /// A fenced writer stays fenced, whatever it tries.
     bool reopen(Publisher& publisher) {
+        if (history_.empty()) return true;
         const TrainedStep& last = history_.back();
         began_ = world_.weather();
         const auto report = publisher.publish(last.model, last.step + 1);
@@ -208,6 +216,7 @@ class TrainerActor {
     World::Door door_;
     bool in_memory_;
     bool durable_;
+    bool has_side_file_;
     std::uint64_t steps_left_;
     std::uint64_t pause_ms_;
     PublishOptions options_;
