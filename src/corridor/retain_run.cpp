@@ -8,6 +8,7 @@
 #include "base/try.hpp"
 #include "corridor/upkeep_log.hpp"
 #include "format/branch_pin.hpp"
+#include "format/checked_line.hpp"
 #include "format/road_map.hpp"
 #include "format/run_keys.hpp"
 #include "wisp/upkeep.hpp"
@@ -164,9 +165,14 @@ class Retention {
 
     Result<void> read_pin(const ListedObject& object, const std::string& prefix) {
         auto bytes = read_whole(*log_.where().store, object.key, kBranchPinBytes);
+        if (bytes && !check_holds(as_text(*bytes))) {
+            bytes = read_whole(*log_.where().store, object.key, kBranchPinBytes);
+        }
         if (!bytes && bytes.error().kind == ErrorKind::kNotFound) return {};
         if (!bytes) return std::unexpected(std::move(bytes).error());
-        const auto pin = parse_branch_pin(as_text(*bytes));
+        // One wrong letter in a key, and another object would be kept.
+        Result<BranchPin> pin = fail(ErrorKind::kCorrupt, "its check does not hold");
+        if (check_holds(as_text(*bytes))) pin = parse_branch_pin(as_text(*bytes));
         if (!pin) {
             return fail(ErrorKind::kCorrupt,
                         fmt::format("{} is damaged ({}): what that branch needs is not known, so "

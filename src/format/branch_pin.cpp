@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/try.hpp"
+#include "format/checked_line.hpp"
 #include "format/run_keys.hpp"
 #include "format/strict_json.hpp"
 
@@ -16,7 +17,7 @@ constexpr std::size_t kMostKeys = 100'000;
 std::string write_branch_pin(const BranchPin& pin) {
     const nlohmann::ordered_json json = {
         {"wisp", "branch"}, {"version", 1}, {"run", pin.run}, {"at", pin.at}, {"keys", pin.keys}};
-    return json.dump() + "\n";
+    return with_check(json.dump() + "\n");
 }
 
 Result<BranchPin> parse_branch_pin(std::string_view text) {

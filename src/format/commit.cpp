@@ -8,6 +8,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "format/checked_line.hpp"
 #include "format/run_keys.hpp"
 #include "format/strict_json.hpp"
 
@@ -236,7 +237,7 @@ std::string write_commit(const Commit& commit) {
     json["anchor_seq"] = commit.anchor_seq;
     json["map_seq"] = commit.map_seq;
     if (commit.map) json["map"] = to_json(*commit.map);
-    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return with_check(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 Result<ParsedCommit> parse_commit(std::string_view object, std::string_view label) {
@@ -270,7 +271,7 @@ std::string write_tombstone(const Tombstone& tombstone) {
                        {"run", tombstone.run},
                        {"seq", tombstone.seq},
                        {"floor", tombstone.floor}};
-    return json.dump() + "\n";
+    return with_check(json.dump() + "\n");
 }
 
 std::optional<Tombstone> parse_tombstone(std::string_view object) {

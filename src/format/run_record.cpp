@@ -7,6 +7,7 @@
 #include "base/bytes.hpp"
 #include "base/sha256.hpp"
 #include "base/text.hpp"
+#include "format/checked_line.hpp"
 #include "format/run_keys.hpp"
 #include "format/strict_json.hpp"
 
@@ -32,7 +33,7 @@ std::string write_run_record(const RunRecord& record) {
                           {"run", record.origin->run},
                           {"state_seq", record.origin->state_seq}};
     }
-    return json.dump() + "\n";
+    return with_check(json.dump() + "\n");
 }
 
 Result<RunRecord> parse_run_record(std::string_view text, std::string_view label) {
@@ -41,8 +42,6 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
                                                      "check the address",
                                                      shown(label), problem));
     };
-    // The run's identity is the hash of every byte: a record cut by one is another run's.
-    if (!text.ends_with('\n')) return broken("no complete line");
     auto json = parse_strict_json(text);
     if (!json) return broken(json.error().text);
     std::string problem;

@@ -8,6 +8,7 @@
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "format/checked_line.hpp"
 #include "format/run_keys.hpp"
 #include "format/strict_json.hpp"
 #include "wisp/printable.hpp"
@@ -40,6 +41,13 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
                                                    "start one with 'wisp init {}'",
                                                    shown(where.url), printable(where.url)));
     }
+    // The run's identity is the hash of every byte: a record with one wrong is another run's.
+    if (!check_holds(as_text(*bytes))) {
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("{} is damaged: its check does not hold; try again, or restore it "
+                                "from a copy",
+                                shown(where.key(kRunKey))));
+    }
     WISP_ASSIGN(log.record_, parse_run_record(as_text(*bytes), where.key(kRunKey)));
     log.run_ = run_id_of(as_text(*bytes));
     return log;
@@ -55,6 +63,12 @@ Result<Slot> CommitLog::parse_slot(std::uint64_t seq, std::string_view object,
                                 shown(key), shown(run), run_));
     };
     Slot slot;
+    if (!check_holds(object.substr(0, object.find('\n') + 1))) {
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("{} is not a valid commit: its check does not hold; if fetching it "
+                                "again does not help, the run's log is damaged",
+                                shown(key)));
+    }
     if (const auto tombstone = parse_tombstone(object)) {
         if (tombstone->run != run_) return stranger(tombstone->run);
         slot.kind = Slot::Kind::kBuried;
@@ -89,7 +103,9 @@ Result<Slot> CommitLog::read(std::uint64_t seq, Judged judged) const {
         }
         auto slot = parse_slot(seq, as_text(*object), judged);
         // A cut or flipped reply is worth a second look; a bad object stays bad.
-        if (slot || slot.error().kind != ErrorKind::kCorrupt || attempt == 1) return slot;
+        if (slot || attempt == 1) return slot;
+        const ErrorKind kind = slot.error().kind;
+        if (kind != ErrorKind::kCorrupt && kind != ErrorKind::kDenied) return slot;
     }
 }
 

@@ -50,7 +50,7 @@ TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {
 
 TEST(CommitRefusal, OfAMissingField) {
     const Json step = Json::parse(write_commit(step_commit()));
-    const std::set<std::string> optional = {"owner", "expires_ms", "rewind_from", "delta"};
+    const std::set<std::string> optional = {"owner", "expires_ms", "rewind_from", "delta", "check"};
     for (const auto& [name, value] : step.items()) {
         if (optional.contains(name)) continue;
         EXPECT_NE(refusal(step_commit(), [&](Json& json) { json.erase(name); }), "") << name;

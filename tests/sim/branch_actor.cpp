@@ -38,6 +38,7 @@ class Brancher {
             const ErrorKind kind = report.error().kind;
             const bool allowed = kind == ErrorKind::kNoRun || kind == ErrorKind::kConflict ||
                                  kind == ErrorKind::kNotFound ||
+                                 (kind == ErrorKind::kGap && world_.plan().retention) ||
                                  may_fail(world_.plan(), kind, began);
             if (!allowed) {
                 world_.blame(fmt::format("a branch may not fail with {}: {}", name_of(kind),

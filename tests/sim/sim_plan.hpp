@@ -20,7 +20,7 @@ struct SimPlan {
     bool late_removes = false;
     bool single_writer = false;  // the store overwrites what it should only create
     bool stale = false;          // the store breaks its word and answers from the past
-    bool rot = false;     // even small records may come with a bit flipped
+    bool rot = false;            // even small records may come with a bit flipped
     bool retries = false;        // as open_location() does it
     FaultPlan faults;
     ScheduleStyle style;

@@ -62,7 +62,8 @@ World::Door World::open_door(Actor& actor, const std::string& prefix) {
     auto author = std::make_shared<std::string>(actor.name);
     auto faulty = std::make_shared<FaultStore>(
         std::make_shared<NamedStore>(truth_, author), plan_.faults,
-        std::make_shared<KindFaults>(plan_.faults, plan_.rot, random_.next()), history_, door.clock);
+        std::make_shared<KindFaults>(plan_.faults, plan_.rot, random_.next()), history_,
+        door.clock);
     faults_.push_back(faulty);
     SimStoreParts parts{truth_,
                         author,
