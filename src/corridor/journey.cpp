@@ -176,7 +176,14 @@ Result<ReplicaRecord> Journey::record_of(const LogEntry& head, const StateName& 
         return after;
     }
     WISP_ASSIGN(const LogEntry entry, log_.require(target.seq));
-    return record_after(at_, entry);
+    ReplicaRecord after = record_after(at_, entry);
+    if (at_.seq > after.seq) {
+        // An older state, taken anew: how far the log was followed must not be forgotten with it.
+        after.seq = at_.seq;
+        after.epoch = at_.epoch;
+        after.commit_hash = at_.commit_hash;
+    }
+    return after;
 }
 
 Result<std::vector<Journey::Stage>> Journey::fetch_legs(const Route& route) {

@@ -28,6 +28,9 @@ class ReplicaActor {
     void session() {
         // What was in memory is forgotten, and with it how far it was.
         if (in_memory_) mark_ = {};
+        if (random_.chance(0.1)) {
+            world_.damage(actor_, actor_.folder / "replica" / "model.safetensors");
+        }
         auto opened = open_replica();
         if (!opened) return world_.blame(fmt::format("{}: {}", actor_.name, opened.error().text));
         WatchedReplica replica(std::move(*opened), actor_, world_.observer(actor_, prefix_), mark_);

@@ -51,6 +51,9 @@ class TrainerActor {
             door_.store->rename(fmt::format("{}#{}", actor_.name, lives_));
         }
         ++lives_;
+        if (random_.chance(0.1)) {
+            world_.damage(actor_, actor_.folder / "baseline" / "model.safetensors");
+        }
         auto opened = open_baseline();
         if (!opened) return world_.blame(fmt::format("{}: {}", actor_.name, opened.error().text));
         WatchedReplica baseline(std::move(*opened), actor_, world_.observer(actor_, prefix_),

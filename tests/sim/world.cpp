@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <system_error>
 
 #include "sim/actors.hpp"
@@ -137,6 +138,18 @@ void World::live(Actor& actor, const std::function<void()>& session) {
         if (scheduler_.ending()) return;
         if (killed) revive(actor);
     } while (killed);
+}
+
+void World::damage(const Actor& actor, const fs::path& checkpoint) {
+    std::fstream file(checkpoint, std::ios::in | std::ios::out | std::ios::binary);
+    if (!file) return;
+    // The header is JSON and ends where the weights begin; the last bytes are always weights.
+    file.seekg(-1 - static_cast<int>(random_.below(60)), std::ios::end);
+    const auto at = file.tellg();
+    const int byte = file.get();
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ (1 << random_.below(8))));
+    tell(actor, "has a bit fall over on its disk");
 }
 
 void World::people() {

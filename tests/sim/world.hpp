@@ -65,6 +65,8 @@ class World {
     /// Runs `session` again and again until it ends by itself, bringing the actor's folder back to
     /// what it was when it was killed.
     void live(Actor& actor, const std::function<void()>& session);
+    /// A bit of the weights in `checkpoint` falls over while nobody looks.
+    void damage(const Actor& actor, const std::filesystem::path& checkpoint);
     Location true_run(const std::string& prefix) const;
 
   private:
