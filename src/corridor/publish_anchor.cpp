@@ -69,15 +69,6 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
             WISP_TRY(write_weights(source, written.path()));
             files.push_back({written.path(), "model.safetensors", true});
         }
-        for (const fs::path& side : options_.side_files) {
-            const std::string name = side.filename().string();
-            if (!is_file_name(name)) {
-                return fail(ErrorKind::kInvalid, fmt::format("the side file {} has a name that not "
-                                                             "every machine can take over",
-                                                             shown(name)));
-            }
-            files.push_back({side, name, false});
-        }
         for (const CheckpointSource& file : files) {
             const auto name_key = [&](std::string_view hash, PartNumber part) {
                 const ObjectName object{step, epoch, hash, part};
@@ -86,19 +77,44 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
             WISP_ASSIGN(StoredFile stored, uploader_.upload(file.path, file.name, name_key));
             anchor.files.push_back(std::move(stored));
         }
+        WISP_TRY(upload_side_files(step, epoch, anchor));
     }
     anchor.schema = source.schema().digest();
     return anchor;
+}
+
+Result<void> PublishDesk::upload_side_files(std::uint64_t step, std::uint64_t epoch,
+                                            AnchorEntry& anchor) {
+    for (const fs::path& side : options_.side_files) {
+        const std::string name = side.filename().string();
+        if (!is_file_name(name)) {
+            return fail(ErrorKind::kInvalid,
+                        fmt::format("the side file {} has a name that not every machine can take "
+                                    "over",
+                                    shown(name)));
+        }
+        const auto name_key = [&](std::string_view hash, PartNumber part) {
+            return side_file_key({step, epoch, hash, part});
+        };
+        WISP_ASSIGN(StoredFile stored, uploader_.upload(side, name, name_key));
+        anchor.files.push_back(std::move(stored));
+    }
+    return {};
 }
 
 Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
     if (report.kind == "present" || unsettled_ || !anchor_due()) return {};
     const StateName state = head_->commit.state;
     WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, state.step, epoch_));
-    anchor.state = state;
     const UploadCounts counts = uploader_.take_counts();
     report.uploaded_bytes += counts.uploaded_bytes;
     report.reused_bytes += counts.reused_bytes;
+    return place_anchor(std::move(anchor), report);
+}
+
+Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report) {
+    const StateName state = head_->commit.state;
+    anchor.state = state;
     WISP_TRY(append_beside(draft(CommitKind::kAnchor), [&](Commit& placed) {
         placed.map = map_;
         add_anchor(*placed.map, anchor);

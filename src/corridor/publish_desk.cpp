@@ -31,11 +31,6 @@ std::string this_writer() {
 
 }  // namespace
 
-OwnedFile::~OwnedFile() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove(path_, ignored);
-}
-
 PublishDesk::PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options)
     : log_(std::move(log)),
       baseline_(baseline),
@@ -48,14 +43,27 @@ Result<std::unique_ptr<PublishDesk>> PublishDesk::open(const Location& run, Repl
                                                        const PublishOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
     std::unique_ptr<PublishDesk> desk(new PublishDesk(std::move(log), baseline, options));
+    WISP_TRY(desk->start());
+    return desk;
+}
+
+Result<void> PublishDesk::start() {
     std::error_code error;
-    const fs::path outgoing = baseline.scratch() / "outgoing";
+    const fs::path outgoing = baseline_.scratch() / "outgoing";
     fs::remove_all(outgoing, error);
     fs::create_directories(outgoing, error);
     if (error) return std::unexpected(file_error("create", outgoing, error.value()));
-    WISP_TRY(desk->take_run());
-    WISP_TRY(desk->follow_head());
-    return desk;
+    WISP_TRY(take_run());
+    WISP_TRY(load_map());
+    return follow_head();
+}
+
+Result<void> PublishDesk::load_map() {
+    map_ = {};
+    if (head_) {
+        WISP_ASSIGN(map_, log_.map_of(*head_));
+    }
+    return {};
 }
 
 fs::path PublishDesk::new_file(std::string_view kind) {
@@ -71,14 +79,11 @@ Result<void> PublishDesk::look() {
 
 Result<void> PublishDesk::settle() {
     WISP_TRY(look());
+    WISP_TRY(load_map());
     return follow_head();
 }
 
 Result<void> PublishDesk::follow_head() {
-    map_ = {};
-    if (head_) {
-        WISP_ASSIGN(map_, log_.map_of(*head_));
-    }
     FollowOptions follow;
     follow.run = options_.run;
     follow.threads = options_.threads;
@@ -218,87 +223,101 @@ Result<LogEntry> PublishDesk::append_beside(Commit commit,
                 fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
 }
 
-Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* whole) {
-    const Stopwatch upload_timer;
-    const bool has_delta = !step.delta.path().empty();
-    const std::optional<StateName> before =
-        head_ && head_->commit.state.seq != 0 ? std::optional(head_->commit.state) : std::nullopt;
-    PublishReport report;
-    report.step = step.step;
-    report.state = step.diff.result;
-    report.total_elements = step.diff.total_elements;
-    report.changed_elements = step.diff.changed_elements;
-    report.diff_seconds = step.seconds;
-    if (before && before->step == step.step && before->digest == step.diff.result) {
-        report.seq = before->seq;
-        report.epoch = epoch_;
-        report.kind = "present";
-        return report;
+Result<StepDraft> PublishDesk::draft_step(std::uint64_t step, const DiffReport& diff,
+                                          bool has_delta) const {
+    StepDraft draft;
+    if (head_ && head_->commit.state.seq != 0) draft.before = head_->commit.state;
+    const auto& before = draft.before;
+    draft.report.step = step;
+    draft.report.state = diff.result;
+    draft.report.total_elements = diff.total_elements;
+    draft.report.changed_elements = diff.changed_elements;
+    if (before && before->step == step && before->digest == diff.result) {
+        draft.report.seq = before->seq;
+        draft.report.epoch = epoch_;
+        draft.report.kind = "present";
+        draft.present = true;
+        return draft;
     }
-    if (has_delta && (!before || before->digest != step.diff.base)) {
+    if (has_delta && (!before || before->digest != diff.base)) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} is not at the state that step {} was made from; publish again",
-                                shown(log_.where().url), step.step));
+                                shown(log_.where().url), step));
     }
-    Commit commit = draft(CommitKind::kDelta);
-    commit.total_elements = step.diff.total_elements;
-    commit.changed_elements = step.diff.changed_elements;
-    if (before && step.step <= before->step) {
+    draft.commit = this->draft(has_delta ? CommitKind::kDelta : CommitKind::kAnchor);
+    draft.commit.total_elements = diff.total_elements;
+    draft.commit.changed_elements = diff.changed_elements;
+    if (has_delta) draft.commit.base = diff.base;
+    if (before && step <= before->step) {
         // Training went back: replicas must be able to tell this history from the one left behind.
-        commit.rewind_from = before->step;
-        commit.epoch = epoch_ + 1;
-        report.rewound = true;
+        draft.commit.rewind_from = before->step;
+        draft.commit.epoch = epoch_ + 1;
+        draft.report.rewound = true;
     }
-    std::optional<AnchorEntry> anchor;
-    if (has_delta) {
-        commit.base = step.diff.base;
-        if (step.diff.changed_elements > 0) {
-            const auto name_key = [&](std::string_view hash, PartNumber part) {
-                return delta_key({step.step, commit.epoch, hash, part});
-            };
-            WISP_ASSIGN(commit.delta, uploader_.upload(step.delta.path(), "", name_key));
-            report.delta_bytes = commit.delta->bytes();
-        }
-    } else {
-        commit.kind = CommitKind::kAnchor;
-        commit.schema = whole->schema().digest();
-        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step, commit.epoch));
+    return draft;
+}
+
+Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<AnchorEntry> anchor) {
+    const Stopwatch timer;
+    PublishReport report = std::move(draft.report);
+    const auto place = [&](Commit& placed) {
+        const StateName last = draft.before.value_or(StateName{});
+        placed.state = {head_ ? head_->commit.seq + 1 : 1,
+                        report.step,
+                        report.state,
+                        anchor ? last.line + 1 : last.line,
+                        last.travelled + report.delta_bytes,
+                        last.count + 1};
+        if (!anchor) return;
+        anchor->state = placed.state;
+        placed.map = map_;
+        add_anchor(*placed.map, *anchor);
+        thin(*placed.map);
+        placed.map_seq = placed.anchor_seq = placed.state.seq;
+    };
+    if (anchor) {
+        draft.commit.schema = anchor->schema;
         report.anchor_bytes = anchor->bytes();
         report.anchored = true;
     }
-    const UploadCounts counts = uploader_.take_counts();
-    report.uploaded_bytes = counts.uploaded_bytes;
-    report.reused_bytes = counts.reused_bytes;
-    report.upload_seconds = upload_timer.seconds();
-
-    const Stopwatch commit_timer;
-    const std::uint64_t delta_bytes = report.delta_bytes;
-    WISP_ASSIGN(const LogEntry entry, append_beside(std::move(commit), [&](Commit& placed) {
-                    const StateName last = before.value_or(StateName{});
-                    placed.state = {head_ ? head_->commit.seq + 1 : 1,
-                                    step.step,
-                                    step.diff.result,
-                                    has_delta ? last.line : last.line + 1,
-                                    last.travelled + delta_bytes,
-                                    last.count + 1};
-                    if (!anchor) return;
-                    anchor->state = placed.state;
-                    placed.map = map_;
-                    add_anchor(*placed.map, *anchor);
-                    thin(*placed.map);
-                    placed.map_seq = placed.anchor_seq = placed.state.seq;
-                }));
+    WISP_ASSIGN(const LogEntry entry, append_beside(std::move(draft.commit), place));
     if (entry.commit.epoch != epoch_) {
         epoch_ = entry.commit.epoch;
         remember_epoch();
     }
-    if (counts.reused_bytes > 0 && entry.commit.delta) {
-        WISP_TRY(uploader_.confirm(*entry.commit.delta, step.delta.path()));
-    }
-    report.commit_seconds = commit_timer.seconds();
+    report.commit_seconds = timer.seconds();
     report.seq = entry.commit.seq;
     report.epoch = entry.commit.epoch;
     report.kind = name_of(entry.commit.kind);
+    return report;
+}
+
+Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* whole) {
+    const Stopwatch upload_timer;
+    const bool has_delta = !step.delta.path().empty();
+    WISP_ASSIGN(StepDraft draft, draft_step(step.step, step.diff, has_delta));
+    draft.report.diff_seconds = step.seconds;
+    if (draft.present) return draft.report;
+    const std::uint64_t epoch = draft.commit.epoch;
+    std::optional<AnchorEntry> anchor;
+    if (!has_delta) {
+        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step, epoch));
+    } else if (step.diff.changed_elements > 0) {
+        const auto name_key = [&](std::string_view hash, PartNumber part) {
+            return delta_key({step.step, epoch, hash, part});
+        };
+        WISP_ASSIGN(draft.commit.delta, uploader_.upload(step.delta.path(), "", name_key));
+        draft.report.delta_bytes = draft.commit.delta->bytes();
+    }
+    const UploadCounts counts = uploader_.take_counts();
+    draft.report.uploaded_bytes = counts.uploaded_bytes;
+    draft.report.reused_bytes = counts.reused_bytes;
+    draft.report.upload_seconds = upload_timer.seconds();
+    const std::optional<StoredFile> delta = draft.commit.delta;
+    WISP_ASSIGN(PublishReport report, place_step(std::move(draft), std::move(anchor)));
+    if (counts.reused_bytes > 0 && delta) {
+        WISP_TRY(uploader_.confirm(*delta, step.delta.path()));
+    }
     return report;
 }
 

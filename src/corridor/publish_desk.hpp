@@ -10,29 +10,13 @@
 #include <optional>
 #include <string>
 
+#include "corridor/owned_file.hpp"
 #include "publish/uploader.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
-
-/// A file that is removed with its owner.
-class OwnedFile {
-  public:
-    OwnedFile() = default;
-    explicit OwnedFile(std::filesystem::path path) : path_(std::move(path)) {}
-    OwnedFile(OwnedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-    OwnedFile& operator=(OwnedFile&& other) noexcept {
-        std::swap(path_, other.path_);
-        return *this;
-    }
-    ~OwnedFile();
-    const std::filesystem::path& path() const { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 struct PreparedStep {
     std::uint64_t step = 0;
@@ -41,8 +25,17 @@ struct PreparedStep {
     double seconds = 0;
 };
 
+/// A step on its way into the log: what is known before anything of it is uploaded.
+struct StepDraft {
+    Commit commit;
+    std::optional<StateName> before;  // the state it follows; none on an empty run
+    PublishReport report;
+    bool present = false;  // the head is this very step; there is nothing to do
+};
+
 class PublishDesk {
   public:
+    virtual ~PublishDesk() = default;
     static Result<std::unique_ptr<PublishDesk>> open(const Location& run, Replica& baseline,
                                                      const PublishOptions& options);
 
@@ -77,11 +70,28 @@ class PublishDesk {
     Replica& baseline() { return baseline_; }
     std::filesystem::path new_file(std::string_view kind);
 
+  protected:
+    PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options);
+    Result<void> start();
+    /// Brings baseline and map to the head that was read last.
+    virtual Result<void> follow_head();
+    Result<StepDraft> draft_step(std::uint64_t step, const DiffReport& diff, bool has_delta) const;
+    /// Takes the slot. With an anchor the step is a whole state.
+    Result<PublishReport> place_step(StepDraft draft, std::optional<AnchorEntry> anchor);
+    Result<void> place_anchor(AnchorEntry anchor, PublishReport& report);
+    Result<void> upload_side_files(std::uint64_t step, std::uint64_t epoch, AnchorEntry& anchor);
+    bool anchor_due() const;
+    const PublishOptions& options() const { return options_; }
+    const Location& where() const { return log_.where(); }
+    std::uint64_t epoch() const { return epoch_; }
+    Uploader& uploader() { return uploader_; }
+
+    ReplicaRecord at_;
+
   private:
     bool has_baseline(const Schema& schema) const;
-    PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options);
     Result<void> take_run();
-    Result<void> follow_head();
+    Result<void> load_map();
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
     Result<LogEntry> append_beside(Commit commit, const std::function<void(Commit&)>& place);
@@ -90,7 +100,6 @@ class PublishDesk {
     Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,
                                                             std::uint64_t step,
                                                             std::uint64_t epoch);
-    bool anchor_due() const;
     /// kFenced unless the newest commit's epoch is this writer's.
     Result<void> accept_epoch(const LogEntry& head);
     void remember_epoch() const;
@@ -102,7 +111,6 @@ class PublishDesk {
     Uploader uploader_;
     std::optional<LogEntry> head_;
     RoadMap map_;
-    ReplicaRecord at_;
     std::uint64_t epoch_ = 0;
     std::string owner_;
     std::string writer_;
