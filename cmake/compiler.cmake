@@ -13,6 +13,7 @@ endif()
 
 set(WISP_SANITIZE "" CACHE STRING "Sanitizers, as a list: address;undefined or thread")
 option(WISP_WERROR "Warnings are errors" ON)
+option(WISP_PYTHON "Build the Python module; without it, only where nanobind is found" OFF)
 option(WISP_FUZZ "Build the fuzz targets (clang only)" OFF)
 
 find_program(WISP_CCACHE ccache)

@@ -6,6 +6,8 @@
 namespace wisp {
 
 void request_stop();
+/// Takes the request back, once the work has ended, in a process that goes on.
+void withdraw_stop();
 bool stop_requested();
 
 }  // namespace wisp

@@ -16,4 +16,11 @@ class Weights {
     virtual std::span<const std::byte> bytes(std::size_t tensor) const = 0;
 };
 
+/// Weights that are overwritten where they lie. No two tensors share a byte.
+class MutableWeights : public Weights {
+  public:
+    /// The memory that bytes() shows.
+    virtual std::span<std::byte> writable_bytes(std::size_t tensor) = 0;
+};
+
 }  // namespace wisp

@@ -16,6 +16,9 @@ static_assert(std::atomic<bool>::is_always_lock_free, "request_stop runs in sign
 void request_stop() {
     stop_flag.store(true);
 }
+void withdraw_stop() {
+    stop_flag.store(false);
+}
 bool stop_requested() {
     return stop_flag.load(std::memory_order_relaxed);
 }

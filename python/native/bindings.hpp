@@ -1,0 +1,13 @@
+// What the extension module `wisp._native` is made of: one function per subject.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace wisp::python {
+
+namespace nb = nanobind;
+
+void bind_arrays(nb::module_& module);
+void bind_checkpoints(nb::module_& module);
+
+}  // namespace wisp::python
