@@ -81,11 +81,17 @@ struct Location {
 /// (AWS_*); nothing is contacted yet. kInvalid for anything else.
 Result<Location> open_location(const std::string& url);
 
+/// Asks again, with pauses, when `store` was unavailable; open_location does so for what is remote.
+/// What is given to create() must be the caller's alone, by a nonce in it.
+std::shared_ptr<Store> with_retries(std::shared_ptr<Store> store);
+
 /// The whole object if it has at most `limit` bytes, else kCorrupt.
 Result<std::vector<std::byte>> read_whole(Store& store, const std::string& key,
                                           std::uint64_t limit);
 
 /// kInvalid when `key` breaks the rule above.
 Result<void> check_key(std::string_view key);
+/// kInvalid when no key could start with `prefix`.
+Result<void> check_prefix(std::string_view prefix);
 
 }  // namespace wisp

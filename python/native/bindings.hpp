@@ -9,5 +9,8 @@ namespace nb = nanobind;
 
 void bind_arrays(nb::module_& module);
 void bind_checkpoints(nb::module_& module);
+void bind_stores(nb::module_& module);
+void bind_runs(nb::module_& module);
+void bind_upkeep(nb::module_& module);
 
 }  // namespace wisp::python

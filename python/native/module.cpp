@@ -9,4 +9,7 @@ NB_MODULE(_native, module) {
     module.def("kernel_name", &wisp::kernel_name, "The vector kernel in use, e.g. \"AVX2\".");
     wisp::python::bind_arrays(module);
     wisp::python::bind_checkpoints(module);
+    wisp::python::bind_stores(module);
+    wisp::python::bind_runs(module);
+    wisp::python::bind_upkeep(module);
 }

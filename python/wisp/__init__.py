@@ -1,5 +1,6 @@
 """wisp: weights in sparse patches. Delta weight sync for reinforcement learning, bit for bit."""
 
+from . import stores
 from ._native import __version__, kernel_name
 from .errors import (
     Conflict,
@@ -19,6 +20,7 @@ from .errors import (
     Unsupported,
     WrongBase,
 )
+from .runs import compact, doctor, export, init, log, retain, scrub, status
 
 __all__ = [
     "Conflict",
@@ -38,5 +40,14 @@ __all__ = [
     "Unsupported",
     "WrongBase",
     "__version__",
+    "compact",
+    "doctor",
+    "export",
+    "init",
     "kernel_name",
+    "log",
+    "retain",
+    "scrub",
+    "status",
+    "stores",
 ]

@@ -90,4 +90,8 @@ Result<std::int64_t> RetryStore::now_ms() {
     return persist([&] { return inner_->now_ms(); });
 }
 
+std::shared_ptr<Store> with_retries(std::shared_ptr<Store> store) {
+    return std::make_shared<RetryStore>(std::move(store));
+}
+
 }  // namespace wisp

@@ -7,9 +7,6 @@
 
 namespace wisp {
 
-/// kInvalid when no valid key starts with `prefix`.
-Result<void> check_prefix(std::string_view prefix);
-
 /// The short answer of every store that has no such object.
 Error no_such_object(std::string_view key);
 

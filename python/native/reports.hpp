@@ -1,0 +1,27 @@
+// What the library's reports look like from Python: attributes that can only be read.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+
+#include "wisp/digest.hpp"
+
+namespace wisp::python {
+
+/// A getter for a digest, as text.
+template <class Report>
+auto digest_text(StateDigest Report::* member) {
+    return [member](const Report& report) { return to_text(report.*member); };
+}
+
+template <class Report>
+auto digest_text(std::optional<StateDigest> Report::* member) {
+    return [member](const Report& report) -> std::optional<std::string> {
+        if (!(report.*member)) return std::nullopt;
+        return to_text(*(report.*member));
+    };
+}
+
+}  // namespace wisp::python

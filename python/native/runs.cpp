@@ -1,0 +1,127 @@
+#include "runs.hpp"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "calls.hpp"
+#include "reports.hpp"
+
+namespace wisp::python {
+
+using namespace nb::literals;
+
+RunOptions run_options(const Trust& trust) {
+    RunOptions options;
+    for (const std::string& key : trust)
+        options.trust.keys.push_back(value_of(PublicKey::load(key)));
+    options.trust.allow_unsigned = trust.empty();
+    return options;
+}
+
+std::optional<RunSigner> run_signer(const OptionalPath& key, const OptionalPath& certificate) {
+    if (!key) {
+        if (!certificate) return std::nullopt;
+        raise(Error{ErrorKind::kInvalid, "a certificate needs the key that it is for"});
+    }
+    RunSigner signer{value_of(SigningKey::load(*key)), std::nullopt};
+    if (certificate) signer.certificate = value_of(Certificate::load(*certificate));
+    return signer;
+}
+
+namespace {
+
+void bind_lines(nb::module_& module) {
+    nb::class_<LogLine>(module, "LogLine", "One commit of a run.")
+        .def_ro("seq", &LogLine::seq)
+        .def_ro("epoch", &LogLine::epoch)
+        .def_ro("step", &LogLine::step)
+        .def_ro("kind", &LogLine::kind)
+        .def_ro("writer", &LogLine::writer)
+        .def_ro("signer", &LogLine::signer, "Empty: unsigned.")
+        .def_ro("time_ms", &LogLine::time_ms)
+        .def_ro("delta_bytes", &LogLine::delta_bytes)
+        .def_ro("anchor_bytes", &LogLine::anchor_bytes)
+        .def_ro("changed_elements", &LogLine::changed_elements)
+        .def_ro("total_elements", &LogLine::total_elements)
+        .def_prop_ro("state", digest_text(&LogLine::state))
+        .def_ro("rewind_from", &LogLine::rewind_from)
+        .def_ro("hash", &LogLine::hash);
+    nb::class_<ReplicaLine>(module, "ReplicaLine", "A follower, as its heartbeat tells.")
+        .def_ro("id", &ReplicaLine::id)
+        .def_ro("seq", &ReplicaLine::seq)
+        .def_ro("step", &ReplicaLine::step)
+        .def_ro("lag_steps", &ReplicaLine::lag_steps)
+        .def_ro("seen_ms", &ReplicaLine::seen_ms, "Age of its last heartbeat.")
+        .def_ro("state", &ReplicaLine::state);
+    nb::class_<AnchorLine>(module, "AnchorLine", "A whole checkpoint in the bucket.")
+        .def_ro("seq", &AnchorLine::seq)
+        .def_ro("step", &AnchorLine::step)
+        .def_ro("bytes", &AnchorLine::bytes)
+        .def_ro("base_name", &AnchorLine::base_name);
+}
+
+void bind_status(nb::module_& module) {
+    nb::class_<RunStatus>(module, "RunStatus", "A run at a glance.")
+        .def_ro("run", &RunStatus::run)
+        .def_prop_ro("single_writer",
+                     [](const RunStatus& self) { return self.mode == CommitMode::kSingleWriter; })
+        .def_ro("is_signed", &RunStatus::is_signed)
+        .def_ro("head", &RunStatus::head, "None: nothing was published yet.")
+        .def_ro("head_age_ms", &RunStatus::head_age_ms)
+        .def_ro("expired", &RunStatus::expired)
+        .def_ro("floor_seq", &RunStatus::floor_seq)
+        .def_ro("anchors", &RunStatus::anchors)
+        .def_ro("merged_deltas", &RunStatus::merged_deltas)
+        .def_ro("stored_objects", &RunStatus::stored_objects)
+        .def_ro("stored_bytes", &RunStatus::stored_bytes)
+        .def_ro("join_bytes", &RunStatus::join_bytes, "What a late joiner would read now.")
+        .def_ro("join_objects", &RunStatus::join_objects)
+        .def_ro("replicas", &RunStatus::replicas)
+        .def_ro("branches", &RunStatus::branches);
+    nb::class_<InitReport>(module, "InitReport", "A run that was started.")
+        .def_ro("run", &InitReport::run)
+        .def_ro("already_there", &InitReport::already_there)
+        .def_ro("branch_step", &InitReport::branch_step)
+        .def_ro("shared_bytes", &InitReport::shared_bytes);
+}
+
+InitReport init(const Location& where, bool single_writer, const std::optional<Location>& branch_of,
+                std::optional<std::uint64_t> branch_step, const Trust& trust,
+                const OptionalPath& sign_key, const OptionalPath& certificate) {
+    InitOptions options;
+    options.run = run_options(trust);
+    options.mode = single_writer ? CommitMode::kSingleWriter : CommitMode::kExclusive;
+    options.signer = run_signer(sign_key, certificate);
+    options.branch_of = branch_of;
+    options.branch_step = branch_step;
+    return long_call([&] { return init_run(where, options); });
+}
+
+}  // namespace
+
+void bind_runs(nb::module_& module) {
+    bind_lines(module);
+    bind_status(module);
+    module.def("init_run", &init, "where"_a, "single_writer"_a = false, "branch_of"_a = nb::none(),
+               "branch_step"_a = nb::none(), "trust"_a = Trust{}, "sign_key"_a = nb::none(),
+               "certificate"_a = nb::none());
+    module.def(
+        "read_log",
+        [](const Location& where, std::uint64_t count, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            return long_call([&] { return read_log(where, count, options); });
+        },
+        "where"_a, "count"_a, "trust"_a = Trust{});
+    module.def(
+        "read_status",
+        [](const Location& where, bool count_objects, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            return long_call([&] { return read_status(where, options, count_objects); });
+        },
+        "where"_a, "count_objects"_a = true, "trust"_a = Trust{});
+}
+
+}  // namespace wisp::python

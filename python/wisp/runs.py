@@ -1,0 +1,227 @@
+"""Starting a run, looking at it, and keeping its bucket small."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from . import _native
+from .errors import Incapable
+from .reports import Table, give_repr, human_bytes, human_count, human_seconds
+from .stores import RunAddress, location
+
+__all__ = ["compact", "doctor", "export", "init", "log", "retain", "scrub", "status"]
+
+Path = str | os.PathLike[str]
+
+
+def trust_of(trust: str | os.PathLike[str] | Iterable[Any] | None) -> list[str]:
+    """Public keys, as text or as paths of files, however they were handed over."""
+    if trust is None:
+        return []
+    if isinstance(trust, (str, os.PathLike)):
+        return [os.fspath(trust)]
+    return [os.fspath(key) for key in trust]
+
+
+def init(
+    run: RunAddress,
+    *,
+    single_writer: bool = False,
+    branch_of: RunAddress | None = None,
+    branch_step: int | None = None,
+    trust: Any = None,
+    sign_key: Path | None = None,
+    certificate: Path | None = None,
+) -> _native.InitReport:
+    """Starts a run; Conflict when there is one already.
+
+    `branch_of` starts it from another run of the same bucket, at `branch_step` (its newest if None),
+    without copying. `single_writer` is for stores that cannot decide between racing writers.
+    """
+    place = location(run)
+    if not (single_writer or place.creates_exclusively):
+        raise Incapable(
+            f"{place.url} cannot decide between writers that race for a commit; use another store, or "
+            "single_writer=True and take care that there is one"
+        )
+    return _native.init_run(
+        place,
+        single_writer,
+        None if branch_of is None else location(branch_of),
+        branch_step,
+        trust_of(trust),
+        sign_key,
+        certificate,
+    )
+
+
+def status(
+    run: RunAddress, *, count_objects: bool = True, trust: Any = None
+) -> _native.RunStatus:
+    """A run at a glance. `count_objects` lists the bucket for sizes; leave it out if that is dear."""
+    return _native.read_status(location(run), count_objects, trust_of(trust))
+
+
+def log(run: RunAddress, count: int = 20, *, trust: Any = None) -> Table:
+    """The newest `count` commits that are still there, newest first: a list of LogLine."""
+    place = location(run)
+    columns = {
+        "seq": lambda line: str(line.seq),
+        "step": lambda line: str(line.step),
+        "kind": lambda line: line.kind,
+        "changed": lambda line: _share(line.changed_elements, line.total_elements),
+        "delta": lambda line: human_bytes(line.delta_bytes) if line.delta_bytes else "",
+        "anchor": lambda line: human_bytes(line.anchor_bytes) if line.anchor_bytes else "",
+        "time": lambda line: _when(line.time_ms),
+        "writer": lambda line: line.writer,
+    }
+    return Table(_native.read_log(place, count, trust_of(trust)), columns, place.url)
+
+
+def export(
+    run: RunAddress,
+    output: Path,
+    *,
+    step: int | None = None,
+    base: Path | None = None,
+    trust: Any = None,
+    work: Path | None = None,
+    threads: int = 0,
+) -> _native.ExportReport:
+    """Writes any retained step, the newest if None, as a checkpoint folder."""
+    return _native.export_step(
+        location(run), output, step, trust_of(trust), work, base, threads
+    )
+
+
+def compact(
+    run: RunAddress,
+    *,
+    trust: Any = None,
+    sign_key: Path | None = None,
+    certificate: Path | None = None,
+    base: Path | None = None,
+    work: Path | None = None,
+    threads: int = 0,
+) -> _native.CompactReport:
+    """Merges deltas, so that a late joiner reads O(log n) objects after an anchor."""
+    return _native.compact_run(
+        location(run), trust_of(trust), sign_key, certificate, work, base, threads
+    )
+
+
+def retain(
+    run: RunAddress,
+    *,
+    keep_anchors: int = 2,
+    grace: float = 3600,
+    orphan_age: float = 24 * 3600,
+    dry_run: bool = False,
+    trust: Any = None,
+    sign_key: Path | None = None,
+    certificate: Path | None = None,
+    base: Path | None = None,
+    work: Path | None = None,
+) -> _native.RetainReport:
+    """Removes what lies before the last `keep_anchors` anchors; `grace` and `orphan_age` in seconds."""
+    return _native.retain_run(
+        location(run),
+        keep_anchors,
+        grace,
+        orphan_age,
+        dry_run,
+        trust_of(trust),
+        sign_key,
+        certificate,
+        work,
+        base,
+    )
+
+
+def scrub(
+    run: RunAddress,
+    *,
+    replay: bool = False,
+    trust: Any = None,
+    base: Path | None = None,
+    work: Path | None = None,
+    threads: int = 0,
+) -> _native.ScrubReport:
+    """Reads every retained object again and proves it; `replay` also walks all states."""
+    return _native.scrub_run(location(run), replay, trust_of(trust), work, base, threads)
+
+
+def doctor(where: RunAddress, *, quick: bool = False) -> _native.DoctorReport:
+    """Finds out by trying whether a store keeps the promises that runs are built on."""
+    return _native.examine(location(where), quick)
+
+
+def _share(changed: int, total: int) -> str:
+    return f"{100 * changed / total:.3g} %" if total and changed else ""
+
+
+def _when(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _show_line(line: _native.LogLine) -> list[tuple[str, str]]:
+    shown = [("seq", str(line.seq)), ("step", str(line.step)), ("kind", line.kind)]
+    if line.changed_elements:
+        shown.append(("changed", _share(line.changed_elements, line.total_elements)))
+    if line.delta_bytes:
+        shown.append(("delta", human_bytes(line.delta_bytes)))
+    if line.anchor_bytes:
+        shown.append(("anchor", human_bytes(line.anchor_bytes)))
+    return shown
+
+
+def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
+    shown = [("run", status.run)]
+    if status.head is None:
+        shown.append(("head", "nothing published yet"))
+    else:
+        age = human_seconds(max(status.head_age_ms, 0) / 1000)
+        stale = ", expired" if status.expired else ""
+        shown.append(("head", f"step {status.head.step}, seq {status.head.seq}, {age} ago{stale}"))
+    mode = "single writer" if status.single_writer else "exclusive"
+    shown.append(("writers", f"{mode}, {'signed' if status.is_signed else 'unsigned'}"))
+    if status.stored_objects:
+        stored = f"{human_bytes(status.stored_bytes)} in {human_count(status.stored_objects)} objects"
+        shown.append(("stored", stored))
+    shown.append(("joining", f"{human_bytes(status.join_bytes)} in {status.join_objects} objects"))
+    shown += [("anchor", f"step {a.step}, {human_bytes(a.bytes)}") for a in status.anchors]
+    for replica in status.replicas:
+        seen = human_seconds(max(replica.seen_ms, 0) / 1000)
+        where = f"step {replica.step}, {replica.lag_steps} behind, {replica.state}, seen {seen} ago"
+        shown.append(("replica", f"{replica.id}: {where}"))
+    return shown + [("branch", branch) for branch in status.branches]
+
+
+def _plain(*names: str) -> Any:
+    return lambda report: [(name, str(getattr(report, name))) for name in names]
+
+
+def _show_findings(report: _native.DoctorReport) -> list[tuple[str, str]]:
+    verdict = "healthy" if report.healthy else "not fit for runs"
+    writers = "several writers" if report.exclusive_create else "one writer only"
+    return [
+        ("", f"{verdict}, {writers}"),
+        *((f.verdict, f"{f.name}: {f.detail}") for f in report.findings),
+    ]
+
+
+give_repr(_native.DoctorReport, _show_findings)
+give_repr(_native.Finding, _plain("name", "verdict", "detail", "cure"))
+give_repr(_native.LogLine, _show_line)
+give_repr(_native.RunStatus, _show_status)
+give_repr(_native.InitReport, _plain("run", "branch_step", "shared_bytes"))
+give_repr(_native.ReplicaLine, _plain("id", "step", "lag_steps", "state"))
+give_repr(_native.AnchorLine, _plain("seq", "step", "bytes"))
+give_repr(_native.CompactReport, _plain("merged", "join_objects_before", "join_objects_after"))
+give_repr(_native.RetainReport, _plain("floor_step", "removed_objects", "removed_bytes"))
+give_repr(_native.ScrubReport, _plain("commits", "objects", "bytes", "states_proven", "findings"))
+give_repr(_native.ScrubFinding, _plain("what", "problem", "cure"))
+give_repr(_native.ExportReport, _plain("step", "seq", "state", "fetched_bytes"))
