@@ -94,8 +94,9 @@ int bench_publish(const fs::path& pair, int rounds) {
     value_of(init_run(run, {}));
     PublishOptions options;
     options.anchor_every = 1'000'000;
-    auto baseline = value_of(open_memory_replica(
-        {.threads = 0, .scratch = folder / "scratch", .on_changes = {}, .on_adopt = {}}));
+    MemoryReplicaOptions memory;
+    memory.scratch = folder / "scratch";
+    auto baseline = value_of(open_memory_replica(memory));
     std::vector<double> diff, upload, commit, advance, total, overhead, plain;
     std::vector<double> fetch, verify, apply, memory_apply;
     std::uint64_t delta_bytes = 0;

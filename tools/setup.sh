@@ -15,6 +15,7 @@ case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
                      libgtest-dev libgmock-dev libcpp-httplib-dev
+                     python3-dev binutils
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
@@ -57,9 +58,10 @@ install_packages() {
 }
 
 # Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
-# A second file lists packages whose own dependencies are not wanted.
+# A second file lists packages whose own dependencies are not wanted; a last word is a command to run
+# before the environment counts as made.
 make_venv() {
-    local venv=$1 requirements=$2 lone=${3:-} interpreter=/usr/bin/python3 stamp
+    local venv=$1 requirements=$2 lone=${3:-} finish=${4:-:} interpreter=/usr/bin/python3 stamp
     [[ -f $requirements ]] || return 0
     [[ -x $interpreter ]] || interpreter=python3
     stamp="$("$interpreter" --version) $(cat "$requirements" ${lone:+"$lone"} | sha256sum)"
@@ -69,12 +71,24 @@ make_venv() {
     retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
     [[ -z $lone ]] ||
         retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$lone"
+    "$finish" "$venv"
     echo "$stamp" >"$venv/stamp"
+}
+
+# PyPI's torch wants CUDA libraries; where stand-ins do not do, it gets the real ones.
+finish_torch() {
+    local venv=$1
+    "$venv/bin/python" tools/torch_cpu.py && "$venv/bin/python" -c 'import torch' && return
+    say "torch does not run with stand-ins for CUDA; installing it whole"
+    retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall \
+        -r tests/requirements-torch-alone.txt
 }
 
 install_packages
 case $group in
     test)  make_venv build/venv tests/requirements.txt
+           make_venv build/torch-venv tests/requirements-torch.txt \
+               tests/requirements-torch-alone.txt finish_torch
            tools/test_servers.sh ;;
     bench) make_venv build/bench-venv bench/requirements.txt bench/requirements-arc3.txt ;;
 esac

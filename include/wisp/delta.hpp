@@ -46,6 +46,10 @@ struct DiffReport {
 Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state,
                         const std::filesystem::path& delta, const DiffOptions& options = {});
 
+/// The same between weights wherever they lie. kInvalid when their schemas differ.
+Result<DiffReport> diff(const Weights& old_state, const Weights& new_state,
+                        const std::filesystem::path& delta, const DiffOptions& options = {});
+
 /// Several consecutive deltas, the first standing on `base`, into one.
 Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesystem::path>& deltas,
                          const std::filesystem::path& merged, const DiffOptions& options = {});
@@ -83,6 +87,12 @@ Result<ApplyReport> apply(const std::filesystem::path& base,
 Result<ApplyReport> apply_in_place(const std::filesystem::path& base,
                                    const std::vector<std::filesystem::path>& deltas,
                                    const ApplyOptions& options = {});
+
+/// Overwrites the changed positions of weights in memory, all deltas or none. The whole state is
+/// proven before and after, and the old bits are put back when it is not what it should be.
+Result<ApplyReport> apply_in_memory(MutableWeights& weights,
+                                    const std::vector<std::filesystem::path>& deltas,
+                                    const ApplyOptions& options = {});
 
 /// Finishes or undoes what an interrupted apply_in_place left behind, if anything.
 Result<Recovery> recover(const std::filesystem::path& base);

@@ -42,13 +42,21 @@ inline void forget_state(ReplicaRecord& record) {
     record.state = {};
 }
 
-/// Proven changes of one block, delivered in order of tensors and elements.
-struct DeliveredBlock {
+/// Proven changes of one block.
+struct MovedBlock {
     std::size_t tensor = 0;
     std::uint64_t first_element = 0;
-    const BlockChanges* changes = nullptr;
+    BlockChanges changes;
 };
-using ChangeSink = std::function<Result<void>(const DeliveredBlock&)>;
+
+/// A replica in memory has moved from one state to another. Blocks are in order of tensors and
+/// elements; going back, it is the old bits that are in memory now.
+struct ReplicaMove {
+    const Weights* weights = nullptr;
+    const ReplicaRecord* to = nullptr;
+    const std::vector<MovedBlock>* blocks = nullptr;
+    bool back = false;
+};
 
 class Replica {
   public:
@@ -67,6 +75,9 @@ class Replica {
     virtual Result<void> adopt(const std::filesystem::path& folder, const ReplicaRecord& after) = 0;
     /// Forgets a state that turned out to be damaged; the next one must be adopted.
     virtual Result<void> discard() = 0;
+    /// Back to the state before the last apply(), once. kUnsupported where that is not kept,
+    /// kNotFound when there is none. Whoever follows with it must be opened anew.
+    virtual Result<void> step_back();
     /// A folder for fetched files, on the same disk; survives restarts so that fetches resume.
     virtual std::filesystem::path scratch() const = 0;
 };
@@ -86,10 +97,18 @@ struct MemoryReplicaOptions {
     unsigned threads = 0;
     /// For fetched files; a temporary folder when empty.
     std::filesystem::path scratch;
-    /// Told every proven change, after the replica's own memory holds it.
-    ChangeSink on_changes;
-    /// Told when a whole new state was taken over.
+    /// Asked for memory of exactly this schema when a whole state is to be taken over: that memory
+    /// becomes the replica. Others may read it between moves; what they write is noticed where the
+    /// next change touches it. Absent: the replica has memory of its own.
+    std::function<Result<std::shared_ptr<MutableWeights>>(const Schema&)> target;
+    /// Keep what each apply() overwrites, for step_back() and to undo an apply() that was stopped.
+    bool keep_previous = false;
+    /// Told of each move when memory holds it; if it fails, the old bits are put back.
+    std::function<Result<void>(const ReplicaMove&)> on_move;
+    /// Told when a whole new state was taken over; if it fails, the replica has no state.
     std::function<Result<void>(const Weights&)> on_adopt;
+    /// Called before the first byte is overwritten; what it returns lives until the last one is.
+    std::function<std::shared_ptr<void>()> enter;
 };
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options = {});
 

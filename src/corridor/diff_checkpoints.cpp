@@ -29,6 +29,13 @@ Result<DiffReport> diff(const Checkpoint& old_state, const Checkpoint& new_state
     return diff_weights(old_state, new_state, delta, options);
 }
 
+Result<DiffReport> diff(const Weights& old_state, const Weights& new_state,
+                        const std::filesystem::path& delta, const DiffOptions& options) {
+    WISP_TRY(require_same_schema(old_state.schema(), "the old state", new_state.schema(),
+                                 "the new state"));
+    return diff_weights(old_state, new_state, delta, options);
+}
+
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
                                 const std::filesystem::path& delta, const DiffOptions& options) {
     const Schema& schema = old_state.schema();

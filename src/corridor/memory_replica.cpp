@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "base/file.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/move_weights.hpp"
 #include "corridor/pending_folder.hpp"
 #include "kernel/scatter.hpp"
 #include "wisp/replica.hpp"
@@ -11,7 +14,7 @@ namespace wisp {
 namespace fs = std::filesystem;
 namespace {
 
-class OwnedWeights : public Weights {
+class OwnedWeights : public MutableWeights {
   public:
     explicit OwnedWeights(const Weights& from) : schema_(from.schema()) {
         for (std::size_t i = 0; i < schema_.tensors().size(); ++i) {
@@ -21,9 +24,7 @@ class OwnedWeights : public Weights {
     }
     const Schema& schema() const override { return schema_; }
     std::span<const std::byte> bytes(std::size_t tensor) const override { return tensors_[tensor]; }
-    std::byte* block(const BlockRange& range) {
-        return tensors_[range.tensor].data() + range.first_element * range.element_bytes;
-    }
+    std::span<std::byte> writable_bytes(std::size_t tensor) override { return tensors_[tensor]; }
 
   private:
     Schema schema_;
@@ -37,7 +38,7 @@ class MemoryReplica : public Replica {
         : options_(std::move(options)), temporary_(std::move(temporary)) {}
 
     std::string label() const override { return "the replica in memory"; }
-    const Weights* weights() const override { return weights_ ? &*weights_ : nullptr; }
+    const Weights* weights() const override { return weights_.get(); }
     fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override {
@@ -48,49 +49,126 @@ class MemoryReplica : public Replica {
     Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
                               const ReplicaRecord& after) override {
         if (!weights_) return fail(ErrorKind::kWrongBase, label() + " holds no state yet");
-        bool writing = false;
+        if (!options_.keep_previous && !options_.on_move) return apply_forgetting(deltas, after);
+        previous_.reset();
+        std::vector<MovedBlock> kept;
+        auto report =
+            move_weights(*weights_, {at_->state, &deltas, options_.threads, &options_.enter}, kept);
+        if (report && options_.on_move) {
+            auto told = options_.on_move({weights_.get(), &after, &kept, false});
+            if (!told) {
+                undo(kept);
+                return std::unexpected(std::move(told).error());
+            }
+        }
+        if (!report) return report;
+        if (options_.keep_previous) previous_.emplace(std::move(kept), *at_);
+        at_ = after;
+        return report;
+    }
+
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        previous_.reset();
+        {
+            WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
+            if (options_.target) {
+                WISP_ASSIGN(weights_, options_.target(checkpoint.schema()));
+                copy_into_target(checkpoint);
+            } else {
+                weights_ = std::make_shared<OwnedWeights>(checkpoint);
+            }
+        }
+        std::error_code ignored;
+        fs::remove_all(folder, ignored);
+        at_ = after;
+        if (!options_.on_adopt) return {};
+        auto told = options_.on_adopt(*weights_);
+        if (!told) WISP_TRY(discard());
+        return told;
+    }
+
+    Result<void> discard() override {
+        weights_.reset();
+        previous_.reset();
+        if (at_) forget_state(*at_);
+        return {};
+    }
+
+    Result<void> step_back() override {
+        if (!options_.keep_previous) return Replica::step_back();
+        if (!previous_) {
+            return fail(ErrorKind::kNotFound,
+                        label() +
+                            " remembers no earlier state: it has taken no step since it "
+                            "joined or last went back");
+        }
+        const auto& [kept, before] = *previous_;
+        undo(kept);
+        if (options_.on_move) {
+            auto told = options_.on_move({weights_.get(), &before, &kept, true});
+            if (!told) {
+                redo(kept);
+                return told;
+            }
+        }
+        at_ = before;
+        previous_.reset();
+        return {};
+    }
+
+  private:
+    /// Without a way back: what is stopped half-way is no state any more.
+    Result<ApplyReport> apply_forgetting(const std::vector<fs::path>& deltas,
+                                         const ReplicaRecord& after) {
+        std::shared_ptr<void> writing;
+        bool wrote = false;
         auto report = deliver_changes(
             *weights_, at_->state, deltas, options_.threads,
             [&](const BlockRange& range, const BlockChanges& changes) -> Result<void> {
-                writing = true;
-                scatter_new_bits(changes, weights_->block(range));
-                if (!options_.on_changes) return {};
-                return options_.on_changes({range.tensor, range.first_element, &changes});
+                if (!wrote && options_.enter) writing = options_.enter();
+                wrote = true;
+                scatter_new_bits(changes, weights_->writable_bytes(range.tensor).data() +
+                                              range.first_element * range.element_bytes);
+                return {};
             });
         if (!report) {
-            // Stopped half-way: what is in memory is no state any more.
-            if (writing) WISP_TRY(discard());
+            if (wrote) WISP_TRY(discard());
             return report;
         }
         at_ = after;
         return report;
     }
 
-    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
-        {
-            WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
-            weights_.emplace(checkpoint);
+    std::shared_ptr<void> enter() const {
+        return options_.enter ? options_.enter() : std::shared_ptr<void>();
+    }
+    void undo(const std::vector<MovedBlock>& kept) {
+        const auto writing = enter();
+        undo_move(*weights_, kept);
+    }
+    void redo(const std::vector<MovedBlock>& kept) {
+        const auto writing = enter();
+        redo_move(*weights_, kept);
+    }
+    void copy_into_target(const Checkpoint& checkpoint) {
+        const auto writing = enter();
+        for (std::size_t i = 0; i < checkpoint.schema().tensors().size(); ++i) {
+            std::ranges::copy(checkpoint.bytes(i), weights_->writable_bytes(i).begin());
         }
-        std::error_code ignored;
-        fs::remove_all(folder, ignored);
-        at_ = after;
-        return options_.on_adopt ? options_.on_adopt(*weights_) : Result<void>{};
     }
 
-    Result<void> discard() override {
-        weights_.reset();
-        if (at_) forget_state(*at_);
-        return {};
-    }
-
-  private:
     MemoryReplicaOptions options_;
     std::optional<PendingFolder> temporary_;
-    std::optional<OwnedWeights> weights_;
+    std::shared_ptr<MutableWeights> weights_;
     std::optional<ReplicaRecord> at_;
+    std::optional<std::pair<std::vector<MovedBlock>, ReplicaRecord>> previous_;
 };
 
 }  // namespace
+
+Result<void> Replica::step_back() {
+    return fail(ErrorKind::kUnsupported, label() + " does not keep the state before its last step");
+}
 
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
     if (options.scratch.empty()) {

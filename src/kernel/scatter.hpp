@@ -32,16 +32,24 @@ inline void gather_bits(const std::byte* old_block, const std::byte* new_block,
     gather(new_block, changes.positions, changes.element_bytes, changes.new_bits.data());
 }
 
-/// Overwrites the elements of `block` at the changed positions. Every position lies inside.
-inline void scatter_new_bits(const BlockChanges& changes, std::byte* block) {
-    with_element_type(changes.element_bytes, [&]<class T>(T) {
-        const std::byte* from = changes.new_bits.data();
-        for (const std::uint32_t position : changes.positions) {
+/// Overwrites the elements of `block` at `positions`, all of which lie inside.
+inline void scatter(std::span<const std::uint32_t> positions, const std::byte* from,
+                    unsigned element_bytes, std::byte* block) {
+    with_element_type(element_bytes, [&]<class T>(T) {
+        for (const std::uint32_t position : positions) {
             std::memcpy(block + std::size_t{position} * sizeof(T), from, sizeof(T));
             from += sizeof(T);
         }
         return 0;
     });
+}
+
+inline void scatter_new_bits(const BlockChanges& changes, std::byte* block) {
+    scatter(changes.positions, changes.new_bits.data(), changes.element_bytes, block);
+}
+
+inline void scatter_old_bits(const BlockChanges& changes, std::byte* block) {
+    scatter(changes.positions, changes.old_bits.data(), changes.element_bytes, block);
 }
 
 }  // namespace wisp

@@ -1,0 +1,74 @@
+#include "corridor/move_weights.hpp"
+
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/deliver_changes.hpp"
+#include "corridor/delta_chain.hpp"
+#include "kernel/scatter.hpp"
+
+namespace wisp {
+namespace {
+
+std::byte* block_of(MutableWeights& weights, const MovedBlock& moved) {
+    return weights.writable_bytes(moved.tensor).data() +
+           moved.first_element * moved.changes.element_bytes;
+}
+
+}  // namespace
+
+Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
+                                 std::vector<MovedBlock>& kept) {
+    std::shared_ptr<void> writing;
+    kept.clear();
+    auto report =
+        deliver_changes(weights, request.known, *request.deltas, request.threads,
+                        [&](const BlockRange& range, const BlockChanges& changes) -> Result<void> {
+                            if (kept.empty() && request.enter && *request.enter)
+                                writing = (*request.enter)();
+                            kept.push_back({range.tensor, range.first_element, changes});
+                            scatter_new_bits(changes, block_of(weights, kept.back()));
+                            return {};
+                        });
+    if (!report) undo_move(weights, kept);
+    return report;
+}
+
+void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
+    for (const MovedBlock& moved : kept) scatter_old_bits(moved.changes, block_of(weights, moved));
+}
+
+void redo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
+    for (const MovedBlock& moved : kept) scatter_new_bits(moved.changes, block_of(weights, moved));
+}
+
+Result<ApplyReport> apply_in_memory(MutableWeights& weights,
+                                    const std::vector<std::filesystem::path>& deltas,
+                                    const ApplyOptions& options) {
+    WISP_ASSIGN(const StateDigest known, digest_of(weights, options.threads, options.progress));
+    WISP_ASSIGN(DeltaChain chain, DeltaChain::open(deltas, weights.schema()));
+    const std::size_t skipped = chain.skip_to(known);
+    ApplyReport report;
+    if (chain.size() == 0) {
+        report.base_proven = report.result_proven = true;
+        report.result = known;
+    } else {
+        const std::vector<std::filesystem::path> left(
+            deltas.begin() + static_cast<std::ptrdiff_t>(skipped), deltas.end());
+        std::vector<MovedBlock> kept;
+        WISP_ASSIGN(report, move_weights(weights, {known, &left, options.threads, nullptr}, kept));
+        auto reached = digest_of(weights, options.threads, options.progress);
+        if (!reached || (report.result_proven && *reached != report.result)) {
+            undo_move(weights, kept);
+            if (!reached) return std::unexpected(std::move(reached).error());
+            return fail(ErrorKind::kConflict,
+                        "the weights were changed by others while deltas were applied to them; the "
+                        "changes were taken back: keep others away, then try again");
+        }
+        report.result = *reached;
+    }
+    report.deltas_skipped = skipped;
+    return report;
+}
+
+}  // namespace wisp

@@ -1,0 +1,31 @@
+// Deltas applied to weights that lie in memory, all or none, with the way back.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "wisp/delta.hpp"
+#include "wisp/replica.hpp"
+
+namespace wisp {
+
+struct MoveRequest {
+    StateDigest known;  // of the weights as they are; not computed again
+    const std::vector<std::filesystem::path>* deltas = nullptr;
+    unsigned threads = 0;
+    /// As in MemoryReplicaOptions.
+    const std::function<std::shared_ptr<void>()>* enter = nullptr;
+};
+
+/// Everything is proven before the first byte is overwritten. What is overwritten is kept in
+/// `kept`, so that a move which is stopped on its way leaves nothing behind.
+Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
+                                 std::vector<MovedBlock>& kept);
+
+/// Puts the old bits back.
+void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept);
+/// Puts the new bits in place again.
+void redo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept);
+
+}  // namespace wisp
