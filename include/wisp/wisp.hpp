@@ -17,6 +17,7 @@
 #include "wisp/result.hpp"
 #include "wisp/run.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/shard.hpp"
 #include "wisp/signing.hpp"
 #include "wisp/stop.hpp"
 #include "wisp/store.hpp"
@@ -24,3 +25,4 @@
 #include "wisp/trust.hpp"
 #include "wisp/upkeep.hpp"
 #include "wisp/weights.hpp"
+#include "wisp/woven_publisher.hpp"

@@ -41,6 +41,8 @@ class BlockGrid {
         }
     }
     std::uint64_t count() const { return first_.back(); }
+    /// The tensor's first block; of one past the last tensor: count().
+    std::uint64_t first_of(std::size_t tensor) const { return first_[tensor]; }
 
     BlockRange operator[](std::uint64_t index) const {
         const auto after = std::ranges::upper_bound(first_, index);

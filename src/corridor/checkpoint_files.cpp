@@ -43,24 +43,31 @@ Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint) {
     return sources;
 }
 
-Result<void> write_weights(const Weights& weights, const fs::path& path, const Metadata& metadata) {
-    std::vector<SafetensorsEntry> entries;
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < weights.schema().tensors().size(); ++i) order.push_back(i);
+WeightsLayout weights_layout(const Schema& schema, const Metadata& metadata) {
+    WeightsLayout layout;
+    for (std::size_t i = 0; i < schema.tensors().size(); ++i) layout.order.push_back(i);
     // Wide elements first, so that every tensor is aligned to its own.
-    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) {
-        return traits_of(weights.schema().tensors()[i].dtype).element_bytes;
+    std::ranges::stable_sort(layout.order, std::ranges::greater{}, [&](std::size_t i) {
+        return traits_of(schema.tensors()[i].dtype).element_bytes;
     });
-    std::uint64_t at = 0;
-    for (const std::size_t i : order) {
-        const std::uint64_t bytes = weights.bytes(i).size();
-        entries.push_back({weights.schema().tensors()[i], at, at + bytes});
-        at += bytes;
+    std::vector<SafetensorsEntry> entries;
+    for (const std::size_t i : layout.order) {
+        const TensorInfo& tensor = schema.tensors()[i];
+        const std::uint64_t bytes =
+            element_count_of(tensor) * traits_of(tensor.dtype).element_bytes;
+        entries.push_back({tensor, layout.data_bytes, layout.data_bytes + bytes});
+        layout.data_bytes += bytes;
     }
+    layout.header = write_safetensors_header(entries, metadata);
+    return layout;
+}
+
+Result<void> write_weights(const Weights& weights, const fs::path& path, const Metadata& metadata) {
+    const WeightsLayout layout = weights_layout(weights.schema(), metadata);
     WISP_ASSIGN(PendingFile file, PendingFile::create(path));
-    WISP_TRY(file.append(write_safetensors_header(entries, metadata)));
-    WISP_TRY(file.reserve(file.size_bytes() + at));
-    for (const std::size_t i : order) WISP_TRY(file.append(weights.bytes(i)));
+    WISP_TRY(file.append(layout.header));
+    WISP_TRY(file.reserve(file.size_bytes() + layout.data_bytes));
+    for (const std::size_t i : layout.order) WISP_TRY(file.append(weights.bytes(i)));
     return file.commit_unsynced();
 }
 

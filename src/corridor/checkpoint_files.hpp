@@ -21,6 +21,14 @@ struct CheckpointSource {
 /// files beside them. A lone file becomes model.safetensors. kInvalid for names that are not plain.
 Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint);
 
+/// How a lone safetensors file of these tensors is laid out: the header, and the order of its data.
+struct WeightsLayout {
+    Bytes header;
+    std::vector<std::size_t> order;  // tensors of the schema
+    std::uint64_t data_bytes = 0;
+};
+WeightsLayout weights_layout(const Schema& schema, const Metadata& metadata = {{"format", "pt"}});
+
 /// As a lone safetensors file; by default with what loaders ask of one.
 Result<void> write_weights(const Weights& weights, const std::filesystem::path& path,
                            const Metadata& metadata = {{"format", "pt"}});

@@ -14,21 +14,29 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Cod
     return DeltaWriter(codec, schema, std::move(sealer));
 }
 
+WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block,
+                            std::span<const std::byte> new_block, const TensorSeed& seed,
+                            BlockEncoder& encoder) {
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    const EncodedDifference difference = encoder.encode_difference(
+        old_block, new_block, traits_of(tensor.dtype), seed,
+        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded);
+    written.encoded.changed_elements = difference.changed_elements;
+    written.touched = difference.touched;
+    return written;
+}
+
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
                                  std::span<const std::byte> new_block, const TensorSeed& seed,
                                  WriteWorker& worker) const {
+    if (codec_ == Codec::kCompact) {
+        return encode_compact(schema_->tensors()[range.tensor], range, old_block, new_block, seed,
+                              worker.encoder);
+    }
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
-    if (codec_ == Codec::kCompact) {
-        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        const EncodedDifference difference =
-            worker.encoder.encode_difference(old_block, new_block, traits_of(dtype), seed,
-                                             {&seed, range.first_word(), &written.old_state},
-                                             range.first_word(), written.encoded.coded);
-        written.encoded.changed_elements = difference.changed_elements;
-        written.touched = difference.touched;
-        return written;
-    }
     worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
     written.touched = worker.found.touched;
     written.old_state = worker.found.old_state;

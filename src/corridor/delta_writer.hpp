@@ -29,6 +29,12 @@ struct WriteWorker {
     BlockEncoder encoder;
 };
 
+/// What changed from one block to the other, as the compact codec writes it.
+WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block,
+                            std::span<const std::byte> new_block, const TensorSeed& seed,
+                            BlockEncoder& encoder);
+
 class DeltaWriter {
   public:
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,

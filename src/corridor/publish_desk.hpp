@@ -84,6 +84,7 @@ class PublishDesk {
     const PublishOptions& options() const { return options_; }
     const Location& where() const { return log_.where(); }
     std::uint64_t epoch() const { return epoch_; }
+    void settled() { unsettled_ = false; }
     Uploader& uploader() { return uploader_; }
 
     ReplicaRecord at_;

@@ -13,6 +13,7 @@
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "fetch/assemble_woven.hpp"
 #include "format/run_keys.hpp"
 
 namespace wisp {
@@ -23,6 +24,7 @@ constexpr std::uint64_t kChunkBytes = 16 << 20;
 constexpr int kShortReads = 3;
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kDoneSuffix = ".done";
+constexpr std::string_view kSumSuffix = ".sum";
 
 /// What a file is called here: its hash, never a name from outside.
 std::string local_name(const StoredFile& file) {
@@ -66,8 +68,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     if (error) return std::unexpected(file_error("create", folder_, error.value()));
     const fs::path path = folder_ / local_name(file);
     if (fs::is_regular_file(path, error)) {
-        // The name outlives a loss of power, its bytes perhaps not: they were never synced.
-        if (verify(file, path)) return path;
+        if (is_here(file, path)) return path;
         fs::remove(path, error);
     }
 
@@ -85,7 +86,8 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     const fs::path done = folder_ / (path.filename().string() + std::string(kDoneSuffix));
     for (int attempt = 0;; ++attempt) {
         WISP_TRY(fetch_chunks(from, file, partial));
-        const auto proven = verify(file, partial);
+        auto proven = verify(file, partial);
+        if (proven && file.woven) proven = assemble(partial, path);
         fs::remove(done, error);
         if (proven) break;
         // Whatever came, it was not the object: take nothing of it over into a second try.
@@ -94,9 +96,30 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
             return std::unexpected(proven.error());
         }
     }
+    if (file.woven) {
+        fs::remove(partial, error);
+        return path;
+    }
     fs::rename(partial, path, error);
     if (error) return std::unexpected(file_error("rename to", path, error.value()));
     return path;
+}
+
+/// The name outlives a loss of power, its bytes perhaps not: they were never synced.
+bool ObjectFetcher::is_here(const StoredFile& file, const fs::path& path) {
+    if (!file.woven) return verify(file, path).has_value();
+    const auto sum = MappedFile::open(path.string() + std::string(kSumSuffix));
+    const auto mapped = MappedFile::open(path);
+    return sum && mapped && as_text(sum->bytes()) == to_hex(sha256(mapped->bytes()));
+}
+
+/// The parts' hashes say nothing of the file they make: its own is kept beside it.
+Result<void> ObjectFetcher::assemble(const fs::path& parts, const fs::path& path) {
+    WISP_TRY(assemble_woven(parts, path));
+    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
+    WISP_ASSIGN(PendingFile sum, PendingFile::create(path.string() + std::string(kSumSuffix)));
+    WISP_TRY(sum.append(as_bytes(to_hex(sha256(mapped.bytes())))));
+    return sum.commit_unsynced();
 }
 
 Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile& file,

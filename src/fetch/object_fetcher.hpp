@@ -1,7 +1,8 @@
 // Brings the objects of a run onto this disk, whole and proven by their hashes.
 //
 // Large files come in ranges, several at a time, and go on where a killed process stopped. A file
-// has its name only when every part's SHA-256 was found right. One thread at a time.
+// has its name only when every part's SHA-256 was found right; what is woven of its parts is put
+// together after that. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,8 @@ class ObjectFetcher {
 
   private:
     struct Chunk;
+    bool is_here(const StoredFile& file, const std::filesystem::path& path);
+    Result<void> assemble(const std::filesystem::path& parts, const std::filesystem::path& path);
     Result<void> fetch_chunks(const Location& from, const StoredFile& file,
                               const std::filesystem::path& partial);
     Result<void> verify(const StoredFile& file, const std::filesystem::path& path);

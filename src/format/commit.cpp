@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -18,6 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kCommitMark = "commit";
+// What a commit's list "must" may name: a reader of files that are woven.
+constexpr std::string_view kMustWoven = "woven";
 constexpr std::string_view kTombstoneMark = "tombstone";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kHashDigits = 64;
@@ -37,6 +40,7 @@ Json to_json(const StoredFile& file) {
     Json json;
     if (!file.name.empty()) json["name"] = file.name;
     if (!file.at.empty()) json["at"] = file.at;
+    if (file.woven) json["woven"] = true;
     json["parts"] = Json::array();
     for (const StoredPart& part : file.parts) {
         json["parts"].push_back(
@@ -84,6 +88,7 @@ StoredFile parse_file(FieldReader in) {
         file.at = in.text("at");
         if (in.ok() && !is_run_path(file.at)) in.refuse("a path to a run that is none");
     }
+    if (in.has("woven")) file.woven = in.flag("woven");
     std::uint64_t total = 0;
     for (const auto& value : in.array("parts", limits::kPartsPerFile)) {
         FieldReader part = in.element(value);
@@ -140,6 +145,16 @@ RoadMap parse_map(FieldReader in, std::uint64_t newest) {
         map.roads.push_back(std::move(road));
     }
     return map;
+}
+
+bool has_woven(const Commit& commit) {
+    if (commit.delta && commit.delta->woven) return true;
+    if (!commit.map) return false;
+    const auto woven = [](const StoredFile& file) { return file.woven; };
+    return std::ranges::any_of(commit.map->roads, woven, &RoadEntry::delta) ||
+           std::ranges::any_of(commit.map->anchors, [&](const AnchorEntry& anchor) {
+               return std::ranges::any_of(anchor.files, woven);
+           });
 }
 
 /// What the types alone do not rule out.
@@ -221,6 +236,7 @@ std::string write_commit(const Commit& commit) {
     Json json = {{"wisp", kCommitMark}, {"version", kVersion},   {"run", commit.run},
                  {"seq", commit.seq},   {"epoch", commit.epoch}, {"kind", name_of(commit.kind)}};
     if (!commit.previous.empty()) json["previous"] = commit.previous;
+    if (has_woven(commit)) json["must"] = {kMustWoven};
     json["nonce"] = commit.nonce;
     json["writer"] = commit.writer;
     if (!commit.owner.empty()) json["owner"] = commit.owner;
@@ -256,11 +272,17 @@ Result<ParsedCommit> parse_commit(std::string_view object, std::string_view labe
     std::string problem;
     FieldReader in(*json, problem);
     if (in.text("wisp") != kCommitMark) in.refuse("no mark of a commit");
-    if (in.ok() && (in.number("version") > kVersion || !in.array("must", 64).empty())) {
+    const auto& must = in.array("must", 64);
+    const bool known =
+        std::ranges::all_of(must, [](const auto& what) { return what == kMustWoven; });
+    if (in.ok() && (in.number("version") > kVersion || !known)) {
         return fail(ErrorKind::kUnsupported,
                     fmt::format("{} needs a newer wisp; upgrade", shown(label)));
     }
     ParsedCommit parsed{parse_body(in), body, object.substr(end + 1)};
+    // Whoever does not know the word would take the parts for the file.
+    if (must.empty() && has_woven(parsed.commit))
+        in.refuse("a woven file that it does not announce");
     if (!problem.empty()) return broken(problem);
     return parsed;
 }

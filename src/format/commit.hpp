@@ -26,12 +26,13 @@ struct StoredPart {
     friend bool operator==(const StoredPart&, const StoredPart&) = default;
 };
 
-/// A file, cut into one or more objects in order.
+/// A file, cut into one or more objects in order; or woven of them: format/weave.hpp.
 struct StoredFile {
     std::string name;  // inside a checkpoint folder; empty for deltas
     std::string at;    // path to the run that holds it, "../other"; empty: this run
     std::vector<StoredPart> parts;
-    std::uint64_t bytes() const;
+    bool woven = false;
+    std::uint64_t bytes() const;  // in the bucket
     friend bool operator==(const StoredFile&, const StoredFile&) = default;
 };
 

@@ -10,9 +10,17 @@ namespace {
 // Some 400 bytes each; a commit holds a mebibyte.
 constexpr std::size_t kAnchorsKept = 256;
 constexpr std::size_t kRoadsKept = 512;
+// Some 200 bytes each: anchors of many parts are let go before the commit is full.
+constexpr std::size_t kAnchorPartsKept = 2048;
 
 auto order_of(const RoadEntry& road) {
     return std::tuple(road.from.seq, road.to.seq);
+}
+
+std::size_t parts_of(const AnchorEntry& anchor) {
+    std::size_t parts = 0;
+    for (const StoredFile& file : anchor.files) parts += file.parts.size();
+    return parts;
 }
 
 }  // namespace
@@ -41,11 +49,16 @@ void prune(RoadMap& map, std::uint64_t floor) {
 
 void thin(RoadMap& map) {
     std::set<std::uint64_t> lines;
-    std::size_t surplus = map.anchors.size() > kAnchorsKept ? map.anchors.size() - kAnchorsKept : 0;
+    std::size_t anchors = map.anchors.size();
+    std::size_t parts = 0;
+    for (const AnchorEntry& anchor : map.anchors) parts += parts_of(anchor);
+    const std::uint64_t newest = map.anchors.empty() ? 0 : map.anchors.back().state.seq;
     std::erase_if(map.anchors, [&](const AnchorEntry& anchor) {
         const bool first = lines.insert(anchor.state.line).second;
-        if (first || surplus == 0) return false;
-        --surplus;
+        const bool surplus = anchors > kAnchorsKept || parts > kAnchorPartsKept;
+        if (first || !surplus || anchor.state.seq == newest) return false;
+        --anchors;
+        parts -= parts_of(anchor);
         return true;
     });
     if (map.roads.size() > kRoadsKept) {

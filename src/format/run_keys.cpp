@@ -10,6 +10,8 @@ namespace wisp {
 namespace {
 
 constexpr std::string_view kWeightsSuffix = ".safetensors";
+constexpr std::string_view kWovenSuffix = ".woven";
+constexpr std::string_view kSideSuffix = ".file";
 constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kLongestName = 200;
 
@@ -22,9 +24,10 @@ std::string part_suffix(PartNumber part) {
     return part.count == 1 ? "" : fmt::format(".part_{:05}_of_{:05}", part.index + 1, part.count);
 }
 
-std::string weights_name(const ObjectName& name, std::string_view from) {
+std::string object_name(const ObjectName& name, std::string_view suffix,
+                        std::string_view from = "") {
     return fmt::format("{}{}-e{}-{}{}{}", step_text(name.step), from, name.epoch,
-                       name.sha256.substr(0, kHashDigits), kWeightsSuffix, part_suffix(name.part));
+                       name.sha256.substr(0, kHashDigits), suffix, part_suffix(name.part));
 }
 
 std::vector<std::string_view> split(std::string_view path) {
@@ -52,21 +55,28 @@ std::string commit_key(std::uint64_t seq) {
 }
 
 std::string anchor_key(const ObjectName& name) {
-    return fmt::format("{}{}", kAnchorsPrefix, weights_name(name, ""));
+    return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kWeightsSuffix));
 }
 
 std::string side_file_key(const ObjectName& name) {
-    return fmt::format("{}{}-e{}-{}.file{}", kAnchorsPrefix, step_text(name.step), name.epoch,
-                       name.sha256.substr(0, kHashDigits), part_suffix(name.part));
+    return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kSideSuffix));
 }
 
 std::string delta_key(const ObjectName& name) {
-    return fmt::format("{}{}", kDeltasPrefix, weights_name(name, ""));
+    return fmt::format("{}{}", kDeltasPrefix, object_name(name, kWeightsSuffix));
+}
+
+std::string woven_anchor_key(const ObjectName& name) {
+    return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kWovenSuffix));
+}
+
+std::string woven_delta_key(const ObjectName& name) {
+    return fmt::format("{}{}", kDeltasPrefix, object_name(name, kWovenSuffix));
 }
 
 std::string merged_key(const ObjectName& name, std::uint64_t from_step) {
     return fmt::format("{}{}", kDeltasPrefix,
-                       weights_name(name, fmt::format("_from_{:06}", from_step)));
+                       object_name(name, kWeightsSuffix, fmt::format("_from_{:06}", from_step)));
 }
 
 bool is_file_name(std::string_view name) {

@@ -37,34 +37,41 @@ void CompactSealer::close_tensor() {
     directory_.tensors.push_back(std::move(closed));
 }
 
-Result<SealedObject> CompactSealer::finish(DeltaFacts& facts) {
-    close_tensor();
-    facts.changed_tensors = directory_.tensors.size();
+Result<CompactFrame> frame_compact(const DeltaDirectory& directory, std::uint64_t blocks_bytes,
+                                   DeltaFacts& facts) {
+    facts.changed_tensors = directory.tensors.size();
     facts.changed_elements = 0;
-    for (const DirectoryTensor& tensor : directory_.tensors) {
+    for (const DirectoryTensor& tensor : directory.tensors) {
         facts.changed_elements += tensor.changed_elements;
     }
-    WISP_ASSIGN(const PackedDirectory directory, write_directory(directory_));
+    WISP_ASSIGN(PackedDirectory packed, write_directory(directory));
+    CompactFrame frame;
+    frame.metadata = sealed_metadata(facts);
+    frame.metadata["format"] = kDeltaFormat;
+    frame.metadata["version"] = kDeltaVersion;
+    frame.metadata["codec"] = name_of(facts.codec);
+    frame.metadata["step"] = std::to_string(facts.step);
+    frame.metadata["total_elements"] = std::to_string(facts.total_elements);
+    frame.metadata["changed_elements"] = std::to_string(facts.changed_elements);
+    frame.metadata["sparsity"] = sparsity_text(facts.changed_elements, facts.total_elements);
+    frame.metadata[std::string(kDirectorySizeKey)] = std::to_string(packed.plain_bytes);
+    const std::uint64_t end = blocks_bytes + packed.bytes.size();
+    frame.entries = {
+        {{std::string(kBlocksTensor), Dtype::kU8, {blocks_bytes}}, 0, blocks_bytes},
+        {{std::string(kDirectoryTensor), Dtype::kU8, {end - blocks_bytes}}, blocks_bytes, end}};
+    frame.directory = std::move(packed.bytes);
+    return frame;
+}
 
-    Metadata metadata = sealed_metadata(facts);
-    metadata["format"] = kDeltaFormat;
-    metadata["version"] = kDeltaVersion;
-    metadata["codec"] = name_of(facts.codec);
-    metadata["step"] = std::to_string(facts.step);
-    metadata["total_elements"] = std::to_string(facts.total_elements);
-    metadata["changed_elements"] = std::to_string(facts.changed_elements);
-    metadata["sparsity"] = sparsity_text(facts.changed_elements, facts.total_elements);
-    metadata[std::string(kDirectorySizeKey)] = std::to_string(directory.plain_bytes);
-
-    const std::uint64_t middle = blocks_.size_bytes();
-    const std::uint64_t end = middle + directory.bytes.size();
-    const std::vector<SafetensorsEntry> entries = {
-        {{std::string(kBlocksTensor), Dtype::kU8, {middle}}, 0, middle},
-        {{std::string(kDirectoryTensor), Dtype::kU8, {end - middle}}, middle, end}};
-    return write_file(entries, std::move(metadata), middle, [&](const Sink& sink) -> Result<void> {
-        WISP_TRY(blocks_.drain(sink));
-        return sink(directory.bytes);
-    });
+Result<SealedObject> CompactSealer::finish(DeltaFacts& facts) {
+    close_tensor();
+    const std::uint64_t blocks_bytes = blocks_.size_bytes();
+    WISP_ASSIGN(CompactFrame frame, frame_compact(directory_, blocks_bytes, facts));
+    return write_file(frame.entries, std::move(frame.metadata), blocks_bytes,
+                      [&](const Sink& sink) -> Result<void> {
+                          WISP_TRY(blocks_.drain(sink));
+                          return sink(frame.directory);
+                      });
 }
 
 }  // namespace wisp

@@ -7,6 +7,16 @@
 
 namespace wisp {
 
+/// What stands before and behind the blocks of a compact delta.
+struct CompactFrame {
+    std::vector<SafetensorsEntry> entries;
+    Metadata metadata;
+    Bytes directory;
+};
+/// Fills in the counts of `facts`; `blocks_bytes` are those of all blocks together.
+Result<CompactFrame> frame_compact(const DeltaDirectory& directory, std::uint64_t blocks_bytes,
+                                   DeltaFacts& facts);
+
 class CompactSealer : public DeltaSealer {
   public:
     static Result<std::unique_ptr<DeltaSealer>> create(const std::filesystem::path& output,

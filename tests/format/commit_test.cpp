@@ -185,6 +185,25 @@ TEST(Commit, SaysThatItNeedsANewerWisp) {
     EXPECT_EQ(outcome([](Json& json) { json["wisp"] = "tombstone"; }), "corrupt");
 }
 
+TEST(Commit, AWovenFileIsAnnouncedToReadersThatDoNotKnowIt) {
+    Commit step = step_commit();
+    step.delta->woven = true;
+    const std::string text = write_commit(step);
+    EXPECT_NE(text.find("\"must\":[\"woven\"]"), std::string::npos);
+    EXPECT_EQ(value_of(parse_commit(text, "it")).commit.delta, step.delta);
+    Commit map = map_commit();
+    map.map->anchors[0].files[0].woven = true;
+    EXPECT_EQ(value_of(parse_commit(write_commit(map), "it")).commit.map, map.map);
+    Json json = Json::parse(text);
+    json.erase("must");
+    EXPECT_EQ(parse_outcome(json.dump() + "\n"), "corrupt");
+    json["must"] = {"woven", "knitted"};
+    EXPECT_EQ(parse_outcome(json.dump() + "\n"), "unsupported");
+    json["must"] = {"woven"};
+    json["delta"]["woven"] = 1;
+    EXPECT_EQ(parse_outcome(json.dump() + "\n"), "corrupt");
+}
+
 TEST(Commit, RefusesMoreThanAMebibyte) {
     std::string text = write_commit(step_commit());
     text.insert(1, std::string(limits::kCommitBytes - text.size(), ' '));

@@ -93,5 +93,23 @@ TEST(RoadMap, AFullMapFitsIntoACommit) {
     EXPECT_TRUE(parse_commit(text, "it"));
 }
 
+TEST(RoadMap, AnchorsOfManyPartsFitIntoACommitToo) {
+    Commit commit = map_commit();
+    commit.seq = commit.map_seq = 10'000;
+    commit.state = state_at(9'999);
+    RoadMap map;
+    for (std::uint64_t seq = 1; seq <= 100; ++seq) {
+        AnchorEntry anchor = anchor_at(seq);
+        const StoredPart part = anchor.files[0].parts[0];
+        anchor.files[0].parts.assign(500, part);
+        add_anchor(map, anchor);
+        add_road(map, road_between(seq, seq + 1));
+    }
+    thin(map);
+    EXPECT_EQ(anchor_seqs(map), (Seqs{1, 98, 99, 100}));
+    commit.map = map;
+    EXPECT_TRUE(parse_commit(write_commit(commit), "it"));
+}
+
 }  // namespace
 }  // namespace wisp::testing

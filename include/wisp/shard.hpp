@@ -1,0 +1,106 @@
+// Trainers whose weights lie on several ranks: each codes and uploads what it holds, one commits.
+//
+// Blocks are what ranks divide among each other: every block of every tensor belongs to exactly one
+// rank, which keeps its last committed bytes. One rank (rank 0) has the WovenPublisher
+// (woven_publisher.hpp). For a step it sends every rank a ShardCall, and each answers with a slip.
+// How calls and slips travel is the caller's affair; both are checked as foreign bytes.
+// doc/protocol.md section 6.1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wisp/digest.hpp"
+#include "wisp/result.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/store.hpp"
+#include "wisp/weights.hpp"
+
+namespace wisp {
+
+inline constexpr unsigned kShardLog2BlockElements = 20;
+
+/// Consecutive blocks of one tensor; each has 2^log2 elements, only the tensor's last may be short.
+struct BlockSpan {
+    std::uint64_t tensor = 0;  // in the order of the schema
+    std::uint64_t first_block = 0;
+    std::uint64_t block_count = 0;
+    friend bool operator==(const BlockSpan&, const BlockSpan&) = default;
+};
+
+enum class ShardPart {
+    kDelta,   // what changed since the call's base
+    kWhole,   // the new weights whole: a first state, or another schema
+    kAnchor,  // the committed state whole
+};
+
+/// What rank 0 asks of every rank.
+struct ShardCall {
+    ShardPart part = ShardPart::kDelta;
+    std::uint64_t step = 0;
+    std::uint64_t epoch = 0;
+    StateDigest base;  // the committed state; of kWhole: nothing
+    friend bool operator==(const ShardCall&, const ShardCall&) = default;
+};
+/// One line of JSON.
+std::string write_call(const ShardCall& call);
+Result<ShardCall> parse_call(std::string_view text);
+
+struct ShardOptions {
+    unsigned threads = 0;
+    unsigned parallel_uploads = 4;
+    std::uint64_t part_bytes = std::uint64_t{1} << 30;
+    /// What is not longer travels in the slip and becomes part of rank 0's object.
+    std::uint64_t inline_bytes = 64 << 10;
+    unsigned log2_block_elements = kShardLog2BlockElements;
+    /// For what waits to be uploaded; a temporary folder when empty.
+    std::filesystem::path scratch;
+};
+
+struct CodedShard {
+    std::uint64_t changed_elements = 0;
+    std::uint64_t total_elements = 0;
+    std::uint64_t payload_bytes = 0;
+    double seconds = 0;
+};
+
+/// One rank's blocks: their committed bytes, and the way of new ones into the bucket. Used from one
+/// thread at a time; deliver() needs the weights no more.
+class ShardWriter {
+  public:
+    /// `spans` ascend and do not overlap. kInvalid when they are not blocks of the schema.
+    static Result<ShardWriter> open(const Location& run, Schema schema, std::uint64_t rank,
+                                    std::vector<BlockSpan> spans, const ShardOptions& options);
+    ShardWriter(ShardWriter&&) noexcept;
+    ShardWriter& operator=(ShardWriter&&) noexcept;
+    ~ShardWriter();
+
+    /// The whole state that the kept blocks belong to; none before adopt() or the first advance().
+    const std::optional<StateDigest>& base() const;
+    /// Takes this rank's blocks out of a whole state.
+    Result<void> adopt(const Weights& whole, const StateDigest& state);
+    /// The new bytes of every span, in order. kWrongBase when the kept blocks are of another state
+    /// than the call's. What an earlier code() left is dropped.
+    Result<CodedShard> code(const ShardCall& call,
+                            const std::vector<std::span<const std::byte>>& spans);
+    /// Uploads what code() made, or for kAnchor the kept blocks, and returns the slip for rank 0.
+    Result<std::vector<std::byte>> deliver(const ShardCall& call);
+    /// The step was committed as `state`: what was delivered becomes the base.
+    Result<void> advance(const StateDigest& state);
+    /// It was not.
+    void drop();
+
+  private:
+    struct State;
+    explicit ShardWriter(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace wisp

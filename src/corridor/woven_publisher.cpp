@@ -1,0 +1,63 @@
+#include "wisp/woven_publisher.hpp"
+
+#include "base/try.hpp"
+#include "corridor/woven_desk.hpp"
+
+namespace wisp {
+
+struct WovenPublisher::State {
+    std::unique_ptr<WovenDesk> desk;
+};
+
+WovenPublisher::WovenPublisher(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WovenPublisher::WovenPublisher(WovenPublisher&&) noexcept = default;
+WovenPublisher& WovenPublisher::operator=(WovenPublisher&&) noexcept = default;
+WovenPublisher::~WovenPublisher() = default;
+
+Result<WovenPublisher> WovenPublisher::open(const Location& run,
+                                            const std::filesystem::path& scratch,
+                                            const PublishOptions& options) {
+    WISP_ASSIGN(auto desk, WovenDesk::open(run, scratch, options));
+    return WovenPublisher(std::make_unique<State>(State{std::move(desk)}));
+}
+
+Result<ShardCall> WovenPublisher::call(const Schema& schema, std::uint64_t step, bool whole) {
+    return state_->desk->call(schema, step, whole);
+}
+
+Result<PublishReport> WovenPublisher::commit(const ShardCall& call, const Schema& schema,
+                                             const std::vector<std::vector<std::byte>>& slips) {
+    return state_->desk->commit_slips(call, schema, slips);
+}
+
+const std::optional<StateDigest>& WovenPublisher::result() const {
+    return state_->desk->landing();
+}
+
+std::optional<ShardCall> WovenPublisher::anchor_call() const {
+    return state_->desk->anchor_call();
+}
+
+Result<PublishReport> WovenPublisher::commit_anchor(
+    const ShardCall& call, const Schema& schema, const std::vector<std::vector<std::byte>>& slips) {
+    return state_->desk->commit_anchor(call, schema, slips);
+}
+
+Result<void> WovenPublisher::heartbeat() {
+    return state_->desk->heartbeat();
+}
+
+std::uint64_t WovenPublisher::next_step() const {
+    const auto& head = state_->desk->head();
+    return head && head->commit.state.seq != 0 ? head->commit.state.step + 1 : 0;
+}
+
+const ReplicaRecord& WovenPublisher::at() const {
+    return state_->desk->at();
+}
+
+const std::string& WovenPublisher::run() const {
+    return state_->desk->run();
+}
+
+}  // namespace wisp
