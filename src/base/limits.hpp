@@ -19,6 +19,7 @@ inline constexpr std::uint64_t kWeaveRuns = 10'000'000;
 inline constexpr std::uint64_t kSlipBytes = 1 << 30;
 inline constexpr std::uint64_t kMapEntries = 4096;
 inline constexpr std::uint64_t kSmallRecordBytes = 1 << 16;
+inline constexpr std::uint64_t kKeptChangeBytes = std::uint64_t{128} << 20;
 inline constexpr unsigned kJsonDepth = 8;
 inline constexpr unsigned kMinLog2BlockElements = 6;
 inline constexpr unsigned kMaxLog2BlockElements = 24;

@@ -49,17 +49,12 @@ struct AsyncPublisher::State {
     }
 
     void rebase(const PreparedStep& onto) {
-        PreparedStep rebased;
-        rebased.step = waiting->step;
-        rebased.seconds = waiting->seconds;
-        rebased.delta = OwnedFile(desk().new_file("delta"));
-        auto diff = desk().rebase(onto, *waiting, rebased.delta.path());
-        if (diff) {
-            rebased.diff = *diff;
-            waiting = std::move(rebased);
+        auto rebased = desk().rebase(onto, *waiting);
+        if (rebased) {
+            waiting = std::move(*rebased);
         } else {
             // What it held is in the trainer's weights still; the next step brings it.
-            last_failure = diff.error();
+            last_failure = rebased.error();
             ++failures;
             waiting.reset();
         }

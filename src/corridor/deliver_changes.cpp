@@ -4,26 +4,39 @@
 #include "base/parallel.hpp"
 #include "base/try.hpp"
 #include "corridor/delta_chain.hpp"
+#include "corridor/kept_changes.hpp"
 
 namespace wisp {
 
 namespace {
 
 Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const StateDigest& known,
-                          std::vector<ChainWorker>& workers) {
+                          std::vector<ChainWorker>& workers, KeptChanges* kept) {
+    struct ProvenBlock {
+        ChainSums sums;
+        BlockChanges changes;
+    };
     const auto threads = static_cast<unsigned>(workers.size());
     const BlockGrid grid(base.schema(), chain.log2_block_elements());
     ChainSums sums;
-    auto proven = ordered_parallel<ChainSums>(
+    auto proven = ordered_parallel<ProvenBlock>(
         grid.count(), threads,
-        [&](std::uint64_t index, unsigned thread) -> Result<ChainSums> {
+        [&](std::uint64_t index, unsigned thread) -> Result<ProvenBlock> {
             const BlockRange range = grid[index];
-            ChainSums block;
-            WISP_TRY(chain.run(range, range.of(base.bytes(range.tensor)), workers[thread], block));
+            ProvenBlock block;
+            WISP_ASSIGN(const bool touched, chain.run(range, range.of(base.bytes(range.tensor)),
+                                                      workers[thread], block.sums));
+            if (touched && kept != nullptr) {
+                block.changes = std::move(workers[thread].net.changes);
+            }
             return block;
         },
-        [&](std::uint64_t, ChainSums block) -> Result<void> {
-            sums.add(block);
+        [&](std::uint64_t index, ProvenBlock block) -> Result<void> {
+            sums.add(block.sums);
+            const BlockRange range = grid[index];
+            if (kept != nullptr) {
+                kept->keep(range.tensor, range.first_element, std::move(block.changes));
+            }
             return {};
         });
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
@@ -44,17 +57,22 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
                                   unsigned threads) {
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
     std::vector<ChainWorker> workers(thread_count(threads));
-    return prove(chain, base, known, workers);
+    return prove(chain, base, known, workers, nullptr);
 }
 
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned asked_threads, const TakeChanges& take) {
+                                    unsigned asked_threads, const ChangeSink& take,
+                                    std::uint64_t keep_bytes) {
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
     const unsigned threads = thread_count(asked_threads);
     std::vector<ChainWorker> workers(threads);
-    WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers));
-    if (report.changed_elements == 0) return report;
+    KeptChanges kept(keep_bytes);
+    WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers, &kept));
+    if (kept.complete()) {
+        WISP_TRY(kept.hand_to(take));
+        return report;
+    }
     const BlockGrid grid(base.schema(), chain.log2_block_elements());
     WISP_TRY(ordered_parallel<BlockChanges>(
         grid.count(), threads,
@@ -67,30 +85,55 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
         },
         [&](std::uint64_t index, BlockChanges changes) -> Result<void> {
             if (changes.empty()) return {};
-            return take(grid[index], changes);
+            const BlockRange range = grid[index];
+            return take({range.tensor, range.first_element, std::move(changes)});
         }));
     return report;
 }
 
+namespace {
+
+/// Writes changes into the files of a checkpoint.
+class FilePatcher {
+  public:
+    static Result<FilePatcher> open(const Checkpoint& checkpoint) {
+        FilePatcher patcher(checkpoint);
+        for (const CheckpointFile& file : checkpoint.files()) {
+            WISP_ASSIGN(FileHandle handle, open_for_update(file.path));
+            patcher.handles_.push_back(std::move(handle));
+        }
+        return patcher;
+    }
+    Result<void> take(const MovedBlock& block) {
+        const TensorPlace& place = checkpoint_->place(block.tensor);
+        const BlockChanges& changes = block.changes;
+        return patch_file(
+            handles_[place.file], checkpoint_->files()[place.file].path,
+            {place.offset + block.first_element * changes.element_bytes, changes.element_bytes,
+             std::as_bytes(std::span(changes.positions)), changes.new_bits},
+            buffer_);
+    }
+
+  private:
+    explicit FilePatcher(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {}
+    const Checkpoint* checkpoint_;
+    std::vector<FileHandle> handles_;
+    Bytes buffer_;
+};
+
+}  // namespace
+
 Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads) {
-    std::vector<FileHandle> handles;
-    for (const CheckpointFile& file : checkpoint.files()) {
-        WISP_ASSIGN(FileHandle handle, open_for_update(file.path));
-        handles.push_back(std::move(handle));
-    }
-    Bytes buffer;
-    return deliver_changes(
-        checkpoint, known, deltas, threads,
-        [&](const BlockRange& range, const BlockChanges& changes) -> Result<void> {
-            const TensorPlace& place = checkpoint.place(range.tensor);
-            return patch_file(
-                handles[place.file], checkpoint.files()[place.file].path,
-                {place.offset + range.first_element * range.element_bytes, range.element_bytes,
-                 std::as_bytes(std::span(changes.positions)), changes.new_bits},
-                buffer);
-        });
+    WISP_ASSIGN(FilePatcher patcher, FilePatcher::open(checkpoint));
+    return deliver_changes(checkpoint, known, deltas, threads,
+                           [&](const MovedBlock& block) { return patcher.take(block); });
+}
+
+Result<void> patch_unguarded(const Checkpoint& checkpoint, const ChangeSource& changes) {
+    WISP_ASSIGN(FilePatcher patcher, FilePatcher::open(checkpoint));
+    return changes([&](const MovedBlock& block) { return patcher.take(block); });
 }
 
 }  // namespace wisp

@@ -1,5 +1,5 @@
-// Proven changes over weights that lie in memory or in a cache: proven in a first pass, handed over
-// in a second. Memory stays bounded, and nothing is handed over before everything is proven.
+// Proven changes over weights that lie in memory or in a cache: proven first, handed over then.
+// Memory stays bounded: changes too many to be kept meanwhile are decoded a second time.
 #pragma once
 
 #include <filesystem>
@@ -7,15 +7,13 @@
 #include <vector>
 
 #include "base/blocks.hpp"
+#include "base/limits.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/replica.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {
-
-/// In order of the blocks, on one thread at a time. Blocks after it have not been read yet only in
-/// the sense that matters: whoever takes a block may overwrite it.
-using TakeChanges = std::function<Result<void>(const BlockRange&, const BlockChanges&)>;
 
 /// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
 /// digest is told even when no delta vouches for it.
@@ -24,11 +22,14 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
                                   unsigned threads);
 
 /// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
+/// The sink is called in the order of the blocks, and may overwrite the block it is told of.
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned threads, const TakeChanges& take);
+                                    unsigned threads, const ChangeSink& take,
+                                    std::uint64_t keep_bytes = limits::kKeptChangeBytes);
 
 /// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
+Result<void> patch_unguarded(const Checkpoint& checkpoint, const ChangeSource& changes);
 Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads);

@@ -17,12 +17,13 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Cod
 WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
                             std::span<const std::byte> old_block,
                             std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder) {
+                            BlockEncoder& encoder, bool keep_changes) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     const EncodedDifference difference = encoder.encode_difference(
         old_block, new_block, traits_of(tensor.dtype), seed,
-        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded);
+        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded,
+        keep_changes ? &written.changes : nullptr);
     written.encoded.changed_elements = difference.changed_elements;
     written.touched = difference.touched;
     return written;
@@ -33,7 +34,7 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
                                  WriteWorker& worker) const {
     if (codec_ == Codec::kCompact) {
         return encode_compact(schema_->tensors()[range.tensor], range, old_block, new_block, seed,
-                              worker.encoder);
+                              worker.encoder, kept_ != nullptr);
     }
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
@@ -48,7 +49,13 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
 Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
     touched_ += block.touched;
     old_state_ += block.old_state;
-    if (codec_ == Codec::kCompact) return sealer_->add(block.encoded);
+    if (codec_ == Codec::kCompact) {
+        WISP_TRY(sealer_->add(block.encoded));
+        if (kept_ != nullptr) {
+            kept_->keep(range.tensor, range.first_element, std::move(block.changes));
+        }
+        return {};
+    }
     const TensorInfo& tensor = schema_->tensors()[range.tensor];
     if (codec_ == Codec::kPlain) {
         append_indices(block.changes, range.first_element,
@@ -64,6 +71,7 @@ Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
         }
         block.encoded.wide_gaps = gaps_.largest_gap() > 0xFFFF;
     }
+    if (kept_ != nullptr) kept_->keep(range.tensor, range.first_element, block.changes);
     block.encoded.values = std::move(block.changes.new_bits);
     return sealer_->add(block.encoded);
 }

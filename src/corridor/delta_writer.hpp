@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/blocks.hpp"
+#include "corridor/kept_changes.hpp"
 #include "detect/detect.hpp"
 #include "encode/block_encoder.hpp"
 #include "encode/trl_encoder.hpp"
@@ -17,7 +18,7 @@ namespace wisp {
 /// What one worker hands over for one block.
 struct WrittenBlock {
     EncodedBlock encoded;  // compact only; the other codecs are encoded in order
-    BlockChanges changes;  // plain and gap only
+    BlockChanges changes;  // of the compact codec only where they are kept
     TouchedSums touched;
     StateDigest old_state;
 };
@@ -33,12 +34,14 @@ struct WriteWorker {
 WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
                             std::span<const std::byte> old_block,
                             std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder);
+                            BlockEncoder& encoder, bool keep_changes = false);
 
 class DeltaWriter {
   public:
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
                                       const Schema& schema, unsigned log2_block_elements);
+    /// From here on, what changes is also put there.
+    void keep_in(KeptChanges* kept) { kept_ = kept; }
 
     /// What changed from one block to the other. Thread-safe given one worker per thread.
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
@@ -61,17 +64,20 @@ class DeltaWriter {
     GapEncoder gaps_;
     TouchedSums touched_;
     StateDigest old_state_;
+    KeptChanges* kept_ = nullptr;
 };
 
 /// As diff(), between weights wherever they lie. The schemas must be the same.
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
-                                const std::filesystem::path& delta, const DiffOptions& options);
+                                const std::filesystem::path& delta, const DiffOptions& options,
+                                KeptChanges* kept = nullptr);
 
 /// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
 /// the end of the second. Reads only the blocks that either touches.
 Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
                                 const std::filesystem::path& first_delta,
                                 const std::filesystem::path& second_delta,
-                                const std::filesystem::path& output, const DiffOptions& options);
+                                const std::filesystem::path& output, const DiffOptions& options,
+                                KeptChanges* kept = nullptr);
 
 }  // namespace wisp

@@ -37,10 +37,12 @@ Result<DiffReport> diff(const Weights& old_state, const Weights& new_state,
 }
 
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
-                                const std::filesystem::path& delta, const DiffOptions& options) {
+                                const std::filesystem::path& delta, const DiffOptions& options,
+                                KeptChanges* kept) {
     const Schema& schema = old_state.schema();
     const unsigned log2 = kDefaultLog2BlockElements;
     WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, schema, log2));
+    writer.keep_in(kept);
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);

@@ -89,6 +89,14 @@ class FolderReplica : public Replica {
         return report;
     }
 
+    Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after) override {
+        if (options_.durable) return Replica::overwrite(changes, after);
+        file_.next = after;
+        WISP_TRY(write_file());
+        WISP_TRY(patch_unguarded(*checkpoint_, changes));
+        return save(after);
+    }
+
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
         checkpoint_.reset();
         file_.next = after;
@@ -199,6 +207,10 @@ Result<void> refuse_foreign_checkpoint(const fs::path& folder) {
 }
 
 }  // namespace
+
+Result<void> Replica::overwrite(const ChangeSource&, const ReplicaRecord&) {
+    return fail(ErrorKind::kUnsupported, fmt::format("{} takes deltas only", shown(label())));
+}
 
 Result<std::unique_ptr<Replica>> open_folder_replica(const fs::path& folder,
                                                      const FolderReplicaOptions& options) {

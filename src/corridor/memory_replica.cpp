@@ -2,12 +2,12 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/file.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
 #include "corridor/move_weights.hpp"
 #include "corridor/pending_folder.hpp"
-#include "kernel/scatter.hpp"
 #include "wisp/replica.hpp"
 
 namespace wisp {
@@ -67,6 +67,22 @@ class MemoryReplica : public Replica {
         return report;
     }
 
+    Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after) override {
+        // Whoever wants to hear of moves or to go back needs more than the new bits.
+        if (options_.keep_previous || options_.on_move) return Replica::overwrite(changes, after);
+        const auto writing = enter();
+        auto written = changes([&](const MovedBlock& block) -> Result<void> {
+            write_block(*weights_, block);
+            return {};
+        });
+        if (!written) {
+            WISP_TRY(discard());
+            return written;
+        }
+        at_ = after;
+        return {};
+    }
+
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
         previous_.reset();
         {
@@ -122,15 +138,13 @@ class MemoryReplica : public Replica {
                                          const ReplicaRecord& after) {
         std::shared_ptr<void> writing;
         bool wrote = false;
-        auto report = deliver_changes(
-            *weights_, at_->state, deltas, options_.threads,
-            [&](const BlockRange& range, const BlockChanges& changes) -> Result<void> {
-                if (!wrote && options_.enter) writing = options_.enter();
-                wrote = true;
-                scatter_new_bits(changes, weights_->writable_bytes(range.tensor).data() +
-                                              range.first_element * range.element_bytes);
-                return {};
-            });
+        auto report = deliver_changes(*weights_, at_->state, deltas, options_.threads,
+                                      [&](const MovedBlock& block) -> Result<void> {
+                                          if (!wrote) writing = enter();
+                                          wrote = true;
+                                          write_block(*weights_, block);
+                                          return {};
+                                      });
         if (!report) {
             if (wrote) WISP_TRY(discard());
             return report;

@@ -21,17 +21,20 @@ Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& req
                                  std::vector<MovedBlock>& kept) {
     std::shared_ptr<void> writing;
     kept.clear();
-    auto report =
-        deliver_changes(weights, request.known, *request.deltas, request.threads,
-                        [&](const BlockRange& range, const BlockChanges& changes) -> Result<void> {
-                            if (kept.empty() && request.enter && *request.enter)
-                                writing = (*request.enter)();
-                            kept.push_back({range.tensor, range.first_element, changes});
-                            scatter_new_bits(changes, block_of(weights, kept.back()));
-                            return {};
-                        });
+    auto report = deliver_changes(weights, request.known, *request.deltas, request.threads,
+                                  [&](const MovedBlock& block) -> Result<void> {
+                                      if (kept.empty() && request.enter && *request.enter)
+                                          writing = (*request.enter)();
+                                      kept.push_back(block);
+                                      write_block(weights, block);
+                                      return {};
+                                  });
     if (!report) undo_move(weights, kept);
     return report;
+}
+
+void write_block(MutableWeights& weights, const MovedBlock& moved) {
+    scatter_new_bits(moved.changes, block_of(weights, moved));
 }
 
 void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
@@ -39,7 +42,7 @@ void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
 }
 
 void redo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
-    for (const MovedBlock& moved : kept) scatter_new_bits(moved.changes, block_of(weights, moved));
+    for (const MovedBlock& moved : kept) write_block(weights, moved);
 }
 
 Result<ApplyReport> apply_in_memory(MutableWeights& weights,

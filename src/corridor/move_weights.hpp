@@ -23,6 +23,8 @@ struct MoveRequest {
 Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
                                  std::vector<MovedBlock>& kept);
 
+/// Puts the new bits of one block in place.
+void write_block(MutableWeights& weights, const MovedBlock& moved);
 /// Puts the old bits back.
 void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept);
 /// Puts the new bits in place again.

@@ -130,7 +130,8 @@ Result<PreparedStep> PublishDesk::prepare_delta(const Weights& weights, std::uin
     options.threads = options_.threads;
     options.step = step;
     options.progress = options_.progress;
-    WISP_ASSIGN(prepared.diff, diff_weights(*held, weights, prepared.delta.path(), options));
+    WISP_ASSIGN(prepared.diff,
+                diff_weights(*held, weights, prepared.delta.path(), options, &prepared.changes));
     if (prepared.diff.base != at_.state) {
         return fail(ErrorKind::kWrongBase,
                     fmt::format("{} is not at the state it says", shown(baseline_.label())));
@@ -159,14 +160,19 @@ Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t 
     return whole;
 }
 
-Result<DiffReport> PublishDesk::rebase(const PreparedStep& onto, const PreparedStep& waiting,
-                                       const fs::path& output) {
+Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, const PreparedStep& waiting) {
+    PreparedStep rebased;
+    rebased.step = waiting.step;
+    rebased.seconds = waiting.seconds;
+    rebased.delta = OwnedFile(new_file("delta"));
     DiffOptions options;
     options.codec = options_.codec;
     options.threads = options_.threads;
     options.step = waiting.step;
-    return rebase_delta(*baseline_.weights(), at_.state, onto.delta.path(), waiting.delta.path(),
-                        output, options);
+    WISP_ASSIGN(rebased.diff, rebase_delta(*baseline_.weights(), at_.state, onto.delta.path(),
+                                           waiting.delta.path(), rebased.delta.path(), options,
+                                           &rebased.changes));
+    return rebased;
 }
 
 Commit PublishDesk::draft(CommitKind kind) const {
@@ -328,6 +334,11 @@ void PublishDesk::advance(const PreparedStep& step, const Weights* whole, Publis
     const auto move = [&]() -> Result<void> {
         if (!step.delta.path().empty()) {
             if (step.diff.changed_elements == 0) return baseline_.save(after);
+            if (step.changes.complete()) {
+                auto moved = baseline_.overwrite(
+                    [&](const ChangeSink& sink) { return step.changes.hand_to(sink); }, after);
+                if (moved || moved.error().kind != ErrorKind::kUnsupported) return moved;
+            }
             WISP_TRY(baseline_.apply({step.delta.path()}, after));
             return {};
         }

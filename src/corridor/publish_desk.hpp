@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "corridor/kept_changes.hpp"
 #include "corridor/owned_file.hpp"
 #include "publish/uploader.hpp"
 #include "store/commit_log.hpp"
@@ -21,6 +22,7 @@ namespace wisp {
 struct PreparedStep {
     std::uint64_t step = 0;
     OwnedFile delta;  // without a path: a whole state must be sent
+    KeptChanges changes;
     DiffReport diff;
     double seconds = 0;
 };
@@ -54,8 +56,7 @@ class PublishDesk {
     /// Brings head and baseline to what the bucket says.
     Result<void> settle();
     /// `waiting`, made from the same state as `onto`, as it is after `onto`.
-    Result<DiffReport> rebase(const PreparedStep& onto, const PreparedStep& waiting,
-                              const std::filesystem::path& output);
+    Result<PreparedStep> rebase(const PreparedStep& onto, const PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
     Result<void> heartbeat();

@@ -18,12 +18,14 @@ struct RebasedBlock {
 Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
                                 const std::filesystem::path& first_delta,
                                 const std::filesystem::path& second_delta,
-                                const std::filesystem::path& output, const DiffOptions& options) {
+                                const std::filesystem::path& output, const DiffOptions& options,
+                                KeptChanges* kept) {
     const Schema& schema = base.schema();
     WISP_ASSIGN(const DeltaChain first, DeltaChain::open({first_delta}, schema));
     WISP_ASSIGN(const DeltaChain second, DeltaChain::open({second_delta}, schema));
     const unsigned log2 = std::max(first.log2_block_elements(), second.log2_block_elements());
     WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(output, options.codec, schema, log2));
+    writer.keep_in(kept);
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<ChainWorker> first_workers(threads);

@@ -150,11 +150,9 @@ class Scrubber {
             for (const RoadEntry& road : map.roads) {
                 if (road.from.seq != state.seq) continue;
                 const auto path = fetcher.fetch(road.delta);
-                const auto proven =
-                    path ? deliver_changes(*replica->weights(), state.digest, {*path},
-                                           options_.threads,
-                                           [](const auto&, const auto&) { return Result<void>{}; })
-                         : Result<ApplyReport>(std::unexpected(path.error()));
+                const auto proven = path ? prove_changes(*replica->weights(), state.digest, {*path},
+                                                         options_.threads)
+                                         : Result<ApplyReport>(std::unexpected(path.error()));
                 if (!proven || proven->result != road.to.digest) {
                     found(road.delta.parts.front().key,
                           proven ? "leads to another state" : proven.error().text,

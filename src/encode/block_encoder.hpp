@@ -29,12 +29,13 @@ class BlockEncoder {
                 const DtypeTraits& traits, Bytes& out);
 
     /// Detection and encode() in one pass over memory. Decodes to the same changes; the bytes may
-    /// differ, since the plan is made before all changes are known. `digest` as for a scan.
+    /// differ, since the plan is made before all changes are known. `digest` as for a scan. `keep`
+    /// is replaced by the positions and new bits.
     EncodedDifference encode_difference(std::span<const std::byte> old_block,
                                         std::span<const std::byte> new_block,
                                         const DtypeTraits& traits, const TensorSeed& seed,
                                         const ScanDigest& digest, std::uint64_t first_word,
-                                        Bytes& out);
+                                        Bytes& out, BlockChanges* keep = nullptr);
 
   private:
     void encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,

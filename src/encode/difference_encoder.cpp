@@ -23,7 +23,7 @@ class GroupWriter {
   public:
     GroupWriter(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
                 const DtypeTraits& traits, const SparseHeader& header, const TensorSeed& seed,
-                std::uint64_t first_word, RansWriter& rans)
+                std::uint64_t first_word, RansWriter& rans, BlockChanges* keep)
         : old_block_(old_block),
           new_block_(new_block),
           window_(header.window),
@@ -31,7 +31,8 @@ class GroupWriter {
           first_word_(first_word),
           rans_(rans),
           positions_(rans, header.hazard_shift),
-          order_(traits.sign_magnitude) {
+          order_(traits.sign_magnitude),
+          keep_(keep) {
         const WeightTable weights = header.weights();
         for (std::size_t i = 0; i < weight_of_.size(); ++i) {
             weight_of_[i] = weights[window_.class_of(static_cast<std::uint8_t>(i))];
@@ -55,10 +56,14 @@ class GroupWriter {
             const std::uint8_t exponent = group.exponents[inside];
             positions_.put(group.start + before, weight_of_[exponent]);
             const std::size_t position = group.first + inside;
+            const T now = load_element<T>(new_block_.data(), position);
             steps_.put(rans_, window_.class_of(exponent),
-                       step_between(load_element<T>(old_block_.data(), position),
-                                    load_element<T>(new_block_.data(), position), order_));
+                       step_between(load_element<T>(old_block_.data(), position), now, order_));
             touch(position * sizeof(T) / 8);
+            if (keep_ == nullptr) continue;
+            keep_->positions.push_back(static_cast<std::uint32_t>(position));
+            const auto bits = std::bit_cast<std::array<std::byte, sizeof(T)>>(now);
+            keep_->new_bits.insert(keep_->new_bits.end(), bits.begin(), bits.end());
         }
     }
     void touch(std::size_t word) {
@@ -80,6 +85,7 @@ class GroupWriter {
     PositionWriter positions_;
     StepModel steps_;
     const ValueOrder<T> order_;
+    BlockChanges* const keep_;
     std::size_t last_word_ = SIZE_MAX;
     std::array<std::uint32_t, 256> weight_of_;  // by exponent
 };
@@ -90,15 +96,20 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
                                                   std::span<const std::byte> new_block,
                                                   const DtypeTraits& traits, const TensorSeed& seed,
                                                   const ScanDigest& digest,
-                                                  std::uint64_t first_word, Bytes& out) {
+                                                  std::uint64_t first_word, Bytes& out,
+                                                  BlockChanges* keep) {
     const std::size_t count = old_block.size() / traits.element_bytes;
     SparsePlanner::Forecast forecast = planner_.forecast(old_block, new_block, traits);
     EncodedDifference difference;
     ScanDigest still_wanted = digest;
+    if (keep != nullptr) {
+        keep->clear();
+        keep->element_bytes = traits.element_bytes;
+    }
     if (forecast.changed_share < kSurelySparseShare) {
         with_element_type(traits.element_bytes, [&]<class T>(T) {
             GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
-                                  rans_);
+                                  rans_, keep);
             active_kernels().scan_weighted(
                 old_block.data(), new_block.data(), count, sizeof(T),
                 {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
@@ -129,6 +140,7 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
     encode(old_block, changes_, traits, out);
     difference.changed_elements = changes_.count();
     difference.touched = touched_sums(old_block, changes_, seed, first_word);
+    if (keep != nullptr) *keep = changes_;
     return difference;
 }
 

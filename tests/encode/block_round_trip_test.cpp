@@ -34,13 +34,16 @@ class BlockRoundTrip : public ::testing::TestWithParam<Dtype> {
 
         Bytes at_once;
         StateDigest old_state;
+        BlockChanges kept;
         const EncodedDifference difference = encoder_.encode_difference(
-            old_block, new_block, traits(), kSeed, {&kSeed, 0, &old_state}, 0, at_once);
+            old_block, new_block, traits(), kSeed, {&kSeed, 0, &old_state}, 0, at_once, &kept);
         ASSERT_NO_FATAL_FAILURE(expect_decodes_to(at_once, old_block, found.changes));
         ASSERT_EQ(difference.changed_elements, found.changes.count());
         ASSERT_EQ(difference.touched.before, found.touched.before);
         ASSERT_EQ(difference.touched.after, found.touched.after);
         ASSERT_EQ(old_state, found.old_state);
+        ASSERT_EQ(kept.positions, found.changes.positions);
+        ASSERT_EQ(kept.new_bits, found.changes.new_bits);
     }
 
     void expect_decodes_to(const Bytes& coded, const Bytes& old_block,

@@ -68,6 +68,14 @@ Result<ApplyReport> WatchedReplica::apply(const std::vector<std::filesystem::pat
     });
 }
 
+Result<void> WatchedReplica::overwrite(const ChangeSource& changes, const ReplicaRecord& after) {
+    return watched("overwrite", [&] {
+        auto moved = inner_->overwrite(changes, after);
+        if (moved) record_ = after;
+        return moved;
+    });
+}
+
 Result<void> WatchedReplica::adopt(const std::filesystem::path& folder,
                                    const ReplicaRecord& after) {
     return watched("adopt", [&] {

@@ -1,0 +1,54 @@
+// What changed in a step, held in memory so that it need not be found or decoded a second time.
+//
+// Only as long as it fits the limit: past it everything is let go, and whoever wanted it goes the
+// long way. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "wisp/change_set.hpp"
+#include "wisp/replica.hpp"
+
+namespace wisp {
+
+class KeptChanges {
+  public:
+    explicit KeptChanges(std::uint64_t limit_bytes = limits::kKeptChangeBytes)
+        : limit_bytes_(limit_bytes) {}
+
+    /// In the order of the grid.
+    void keep(std::size_t tensor, std::uint64_t first_element, BlockChanges changes) {
+        if (overflowed_ || changes.empty()) return;
+        held_bytes_ += changes.count() * sizeof(std::uint32_t) + changes.old_bits.size() +
+                       changes.new_bits.size();
+        if (held_bytes_ > limit_bytes_) {
+            overflowed_ = true;
+            blocks_ = {};
+            return;
+        }
+        changes.positions.shrink_to_fit();
+        changes.old_bits.shrink_to_fit();
+        changes.new_bits.shrink_to_fit();
+        blocks_.push_back({tensor, first_element, std::move(changes)});
+    }
+    /// False: there was too much of it.
+    bool complete() const { return !overflowed_; }
+
+    Result<void> hand_to(const ChangeSink& sink) const {
+        for (const MovedBlock& block : blocks_) {
+            if (auto taken = sink(block); !taken) return taken;
+        }
+        return {};
+    }
+
+  private:
+    std::vector<MovedBlock> blocks_;
+    std::uint64_t limit_bytes_;
+    std::uint64_t held_bytes_ = 0;
+    bool overflowed_ = false;
+};
+
+}  // namespace wisp
