@@ -20,7 +20,7 @@ find_program(WISP_CCACHE ccache)
 if(WISP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Paths relative to the source tree: another clone on the same machine finds what this one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-      CCACHE_NOHASHDIR=true ${WISP_CCACHE})
+      CCACHE_NOHASHDIR=true CCACHE_SLOPPINESS=pch_defines,time_macros ${WISP_CCACHE})
 endif()
 
 # Link privately: warnings are ours, never our users'.

@@ -123,15 +123,15 @@ class Compactor {
     Journey journey_;
 };
 
-Result<CompactReport> compact_once(CommitLog& log, const std::optional<LogEntry>& head,
+Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
                                    const UpkeepOptions& options) {
     CompactReport report;
-    WISP_ASSIGN(const RoadMap map, log.map_of(*head));
-    const StateName& state = head->commit.state;
-    const JoinCost before = join_cost(map, state, head->commit.floor);
+    WISP_ASSIGN(const RoadMap map, log.map_of(head));
+    const StateName& state = head.commit.state;
+    const JoinCost before = join_cost(map, state, head.commit.floor);
     report.join_bytes_before = report.join_bytes_after = before.bytes;
     report.join_objects_before = report.join_objects_after = before.objects;
-    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(log, *head, map));
+    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(log, head, map));
     const auto is_there = [&](const Piece& piece) {
         return std::ranges::any_of(map.roads, [&](const RoadEntry& road) {
             return road.from == piece.from && road.to == piece.to;
@@ -145,7 +145,7 @@ Result<CompactReport> compact_once(CommitLog& log, const std::optional<LogEntry>
     folder_options.durable = false;
     WISP_ASSIGN(const auto replica, open_folder_replica(work.path() / "replica", folder_options));
     WISP_TRY(replica->load());
-    Compactor compactor(log, *head, map, *replica, options, work.path());
+    Compactor compactor(log, head, map, *replica, options, work.path());
     std::vector<RoadEntry> roads;
     for (const Piece& piece : pieces) {
         if (is_there(piece)) continue;
@@ -174,16 +174,10 @@ Result<CompactReport> compact_once(CommitLog& log, const std::optional<LogEntry>
 
 Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
-    WISP_ASSIGN(auto head, log.head());
-    for (;;) {
+    return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<CompactReport> {
         if (!head || head->commit.state.seq == 0) return CompactReport{};
-        auto report = compact_once(log, head, options);
-        if (report || report.error().kind != ErrorKind::kGap) return report;
-        // Retention may have overtaken the plan: what it gave up need not be merged.
-        WISP_ASSIGN(auto newer, log.head(head->commit.seq));
-        if (!newer || newer->commit.floor <= head->commit.floor) return report;
-        head = std::move(newer);
-    }
+        return compact_once(log, *head, options);
+    });
 }
 
 }  // namespace wisp

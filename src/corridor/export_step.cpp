@@ -6,28 +6,25 @@
 #include "base/try.hpp"
 #include "corridor/journey.hpp"
 #include "corridor/pending_folder.hpp"
+#include "corridor/upkeep_log.hpp"
 #include "fetch/state_search.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp {
+namespace {
 
-Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
+Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
+                                 std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
                                  const UpkeepOptions& options) {
-    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
-    WISP_ASSIGN(const auto head, log.head());
-    if (!head || head->commit.state.seq == 0) {
-        return fail(ErrorKind::kNotFound,
-                    fmt::format("nothing was published to {} yet", shown(where.url)));
-    }
-    StateName target = head->commit.state;
+    StateName target = head.commit.state;
     if (step) {
-        WISP_ASSIGN(const RoadMap map, log.map_of(*head));
-        WISP_ASSIGN(target, find_state(log, *head, map, *step));
+        WISP_ASSIGN(const RoadMap map, log.map_of(head));
+        WISP_ASSIGN(target, find_state(log, head, map, *step));
         if (target.step != *step) {
             return fail(ErrorKind::kNotFound,
                         fmt::format("{} has no step {}; the nearest before it is {}",
-                                    shown(where.url), *step, target.step));
+                                    shown(log.where().url), *step, target.step));
         }
     }
     WISP_ASSIGN(PendingFolder folder, PendingFolder::create(output));
@@ -48,7 +45,7 @@ Result<ExportReport> export_step(const Location& where, std::optional<std::uint6
             return {};
         };
         Journey journey(log, *replica, at, journey_options);
-        WISP_TRY(journey.go(*head, target));
+        WISP_TRY(journey.go(head, target));
     }
     std::error_code ignored;
     std::filesystem::remove_all(folder.path() / ".wisp", ignored);
@@ -57,6 +54,21 @@ Result<ExportReport> export_step(const Location& where, std::optional<std::uint6
     report.step = target.step;
     report.state = target.digest;
     return report;
+}
+
+}  // namespace
+
+Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
+                                 const std::filesystem::path& output,
+                                 const UpkeepOptions& options) {
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
+    return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<ExportReport> {
+        if (!head || head->commit.state.seq == 0) {
+            return fail(ErrorKind::kNotFound,
+                        fmt::format("nothing was published to {} yet", shown(where.url)));
+        }
+        return export_from(log, *head, step, output, options);
+    });
 }
 
 }  // namespace wisp

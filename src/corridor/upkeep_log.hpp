@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "base/try.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/upkeep.hpp"
 
@@ -15,6 +17,21 @@ using EditMap = std::function<bool(const Commit& head, RoadMap& map, std::uint64
 /// faster. Nothing when there was nothing to do.
 Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
                                               const UpkeepOptions& options, const EditMap& edit);
+
+/// Calls `work` with the newest commit, and again with a newer one when a retention gave up
+/// meanwhile what it wanted to read.
+template <class Work>
+auto past_retention(const CommitLog& log, Work work)
+    -> decltype(work(std::declval<const std::optional<LogEntry>&>())) {
+    WISP_ASSIGN(std::optional<LogEntry> head, log.head());
+    for (;;) {
+        auto done = work(head);
+        if (done || done.error().kind != ErrorKind::kGap || !head) return done;
+        WISP_ASSIGN(std::optional<LogEntry> newer, log.head(head->commit.seq));
+        if (!newer || newer->commit.floor <= head->commit.floor) return done;
+        head = std::move(newer);
+    }
+}
 
 /// What a replica without any state would read to get to `state`.
 struct JoinCost {
