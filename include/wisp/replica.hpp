@@ -113,7 +113,7 @@ struct MemoryReplicaOptions {
     /// Told of each move when memory holds it; if it fails, the old bits are put back.
     std::function<Result<void>(const ReplicaMove&)> on_move;
     /// Told when a whole new state was taken over; if it fails, the replica has no state.
-    std::function<Result<void>(const Weights&)> on_adopt;
+    std::function<Result<void>(const Weights&, const ReplicaRecord& at)> on_adopt;
     /// Called before the first byte is overwritten; what it returns lives until the last one is.
     std::function<std::shared_ptr<void>()> enter;
 };

@@ -12,5 +12,6 @@ void bind_checkpoints(nb::module_& module);
 void bind_stores(nb::module_& module);
 void bind_runs(nb::module_& module);
 void bind_upkeep(nb::module_& module);
+void bind_following(nb::module_& module);
 
 }  // namespace wisp::python

@@ -12,4 +12,5 @@ NB_MODULE(_native, module) {
     wisp::python::bind_stores(module);
     wisp::python::bind_runs(module);
     wisp::python::bind_upkeep(module);
+    wisp::python::bind_following(module);
 }

@@ -2,6 +2,7 @@
 
 from . import stores
 from ._native import __version__, kernel_name
+from .checkpoints import Delta, apply, diff, digest, inspect, merge, verify
 from .errors import (
     Conflict,
     Corrupt,
@@ -20,14 +21,19 @@ from .errors import (
     Unsupported,
     WrongBase,
 )
+from .follower import Follower, SyncReport
 from .runs import compact, doctor, export, init, log, retain, scrub, status
+from .targets import Changes, TensorChange
 
 __all__ = [
+    "Changes",
     "Conflict",
     "Corrupt",
+    "Delta",
     "Denied",
     "Error",
     "Fenced",
+    "Follower",
     "Forked",
     "Gap",
     "Incapable",
@@ -36,18 +42,26 @@ __all__ = [
     "NoRun",
     "NoSpace",
     "NotFound",
+    "SyncReport",
+    "TensorChange",
     "Unavailable",
     "Unsupported",
     "WrongBase",
     "__version__",
+    "apply",
     "compact",
+    "diff",
+    "digest",
     "doctor",
     "export",
     "init",
+    "inspect",
     "kernel_name",
     "log",
+    "merge",
     "retain",
     "scrub",
     "status",
     "stores",
+    "verify",
 ]

@@ -98,7 +98,7 @@ class MemoryReplica : public Replica {
         fs::remove_all(folder, ignored);
         at_ = after;
         if (!options_.on_adopt) return {};
-        auto told = options_.on_adopt(*weights_);
+        auto told = options_.on_adopt(*weights_, after);
         if (!told) WISP_TRY(discard());
         return told;
     }

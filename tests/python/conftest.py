@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 import wisp
 
+WISP_BIN = os.environ.get("WISP_BIN", "build/release/bin/wisp")
 TREE = Path(__file__).resolve().parents[2]
 
 
@@ -20,8 +23,29 @@ def bits(array: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def bucket(tmp_path: Path) -> str:
     """The address of a fresh run in a folder."""
-    if not hasattr(wisp, "init"):
-        pytest.skip("this build of wisp has no runs")
     url = str(tmp_path / "bucket" / "run")
     wisp.init(url)
     return url
+
+
+class CliPublisher:
+    """Publishes dicts of arrays by the command line, so that followers meet another program."""
+
+    def __init__(self, run: str, folder: Path) -> None:
+        self.run = run
+        self.folder = folder
+
+    def __call__(self, arrays: dict[str, np.ndarray], step: int, *options: str) -> None:
+        from safetensors.numpy import save_file
+
+        checkpoint = self.folder / "to_publish.safetensors"
+        save_file(arrays, checkpoint)
+        command = [TREE / WISP_BIN, "publish", self.run, checkpoint, "--step", str(step)]
+        command += ["--baseline", self.folder / "baseline", *options]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def publish(bucket: str, tmp_path: Path) -> CliPublisher:
+    """publish(arrays, step) into the run `bucket`."""
+    return CliPublisher(bucket, tmp_path)

@@ -1,0 +1,319 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "bindings.hpp"
+#include "calls.hpp"
+#include "replica_view.hpp"
+#include "reports.hpp"
+#include "runs.hpp"
+#include "wisp/follower.hpp"
+#include "wisp/stop.hpp"
+
+namespace wisp::python {
+
+using namespace nb::literals;
+
+namespace {
+
+/// Sleeps that another thread can end.
+class WakingClock : public Clock {
+  public:
+    std::int64_t now_ms() override { return system_clock()->now_ms(); }
+    void sleep_for(Milliseconds duration) override {
+        constexpr Milliseconds kLook(100);  // how often a request to stop is looked for
+        const auto end = std::chrono::steady_clock::now() + duration;
+        std::unique_lock lock(mutex_);
+        while (!awake_ && !stop_requested() && std::chrono::steady_clock::now() < end) {
+            woken_.wait_until(lock, std::min(end, std::chrono::steady_clock::now() + kLook));
+        }
+        awake_ = false;
+    }
+    void wake() {
+        const std::scoped_lock lock(mutex_);
+        awake_ = true;
+        woken_.notify_all();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable woken_;
+    bool awake_ = false;
+};
+
+const char* kind_text(FollowEvent::Kind kind) {
+    switch (kind) {
+        case FollowEvent::Kind::kApplied: return "applied";
+        case FollowEvent::Kind::kJoined: return "joined";
+        case FollowEvent::Kind::kWaiting: return "waiting";
+        case FollowEvent::Kind::kFault: return "fault";
+    }
+    return "fault";
+}
+
+/// A hook that raised is no fault of the run: nothing is worked around or tried again.
+template <class Call>
+Result<void> tell_python(std::string_view what, Call&& call) {
+    auto told = call_python<void>(what, [&]() -> Result<void> {
+        call();
+        return {};
+    });
+    if (!told) return fail(ErrorKind::kInternal, std::move(told).error().text);
+    return told;
+}
+
+/// A C++ follower with its replica. One thread at a time moves it; wake(), halt() and the gate are
+/// for others.
+class FollowSession {
+  public:
+    FollowSession(const Location& where, const FollowOptions& options, nb::object on_event)
+        : where_(where), options_(options), on_event_(std::move(on_event)) {
+        options_.run.clock = clock_;
+        options_.on_event = [this](const FollowEvent& event) { return tell(event); };
+    }
+    ~FollowSession() {
+        nb::gil_scoped_release unlocked;
+        follower_.reset();
+        replica_.reset();
+    }
+    FollowSession(const FollowSession&) = delete;
+    FollowSession& operator=(const FollowSession&) = delete;
+
+    void into_folder(const std::filesystem::path& folder) {
+        FolderReplicaOptions options;
+        options.threads = options_.threads;
+        replica_ = long_call([&] { return open_folder_replica(folder, options); });
+    }
+
+    void into_host(std::shared_ptr<HostWeights> host, bool strict) {
+        if (!host->is_writable()) {
+            raise(Error{ErrorKind::kInvalid, "a target must be writable"});
+        }
+        MemoryReplicaOptions options = memory_options();
+        options.target = [host = std::move(host), strict](const Schema& schema) {
+            return select_target(host, schema, strict);
+        };
+        replica_ = long_call([&] { return open_memory_replica(options); });
+    }
+
+    void into_code(nb::object on_adopt, nb::object on_move) {
+        on_adopt_ = std::move(on_adopt);
+        on_move_ = std::move(on_move);
+        MemoryReplicaOptions options = memory_options();
+        options.on_adopt = [this](const Weights& weights, const ReplicaRecord& at) {
+            const auto entered = enter();
+            return tell_python("the target", [&] {
+                const auto state = std::make_shared<TakenState>(&weights);
+                try {
+                    on_adopt_(state, at.step);
+                } catch (...) {
+                    state->end();
+                    throw;
+                }
+                state->end();
+            });
+        };
+        options.on_move = [this](const ReplicaMove& move) {
+            const auto entered = enter();
+            return tell_python("the target",
+                               [&] { on_move_(move_list(move), move.to->step, move.back); });
+        };
+        // The private copy needs no gate: only the telling does.
+        options.enter = nullptr;
+        replica_ = long_call([&] { return open_memory_replica(options); });
+    }
+
+    Result<FollowReport> catch_up() {
+        if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
+        return follower_->catch_up();
+    }
+    Result<FollowReport> follow() {
+        halted_ = false;
+        if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
+        return follower_->follow();
+    }
+    void halt() {
+        halted_ = true;
+        clock_->wake();
+    }
+    void wake() { clock_->wake(); }
+    bool was_halted() const { return halted_; }
+
+    /// The step it goes back to.
+    Result<std::uint64_t> step_back() {
+        if (!replica_) return fail(ErrorKind::kInvalid, "this follower is closed");
+        if (auto back = replica_->step_back(); !back) {
+            return std::unexpected(std::move(back).error());
+        }
+        // What the follower remembers is not so any more; it starts from the replica's record.
+        follower_.reset();
+        auto record = replica_->load();
+        if (!record) return std::unexpected(std::move(record).error());
+        return (*record)->step;
+    }
+
+    /// Whether the whole state is what it should be; if not, the next move takes it anew.
+    Result<bool> prove() {
+        const Weights* weights = replica_ ? replica_->weights() : nullptr;
+        if (!follower_ || weights == nullptr || follower_->at().state_seq == 0) {
+            return fail(ErrorKind::kNotFound, "there is no state yet to prove; sync first");
+        }
+        auto digest = digest_of(*weights, options_.threads);
+        if (!digest) return std::unexpected(std::move(digest).error());
+        if (*digest == follower_->at().state) return true;
+        follower_.reset();
+        if (auto gone = replica_->discard(); !gone) {
+            return std::unexpected(std::move(gone).error());
+        }
+        return false;
+    }
+
+    Gate& gate() { return gate_; }
+    void shut() {
+        follower_.reset();
+        replica_.reset();
+    }
+
+  private:
+    MemoryReplicaOptions memory_options() {
+        MemoryReplicaOptions options;
+        options.threads = options_.threads;
+        options.keep_previous = true;
+        options.enter = [this] { return enter(); };
+        return options;
+    }
+
+    std::shared_ptr<void> enter() {
+        gate_.close();
+        return std::shared_ptr<void>(&gate_, [](Gate* gate) { gate->open(); });
+    }
+
+    Result<void> open() {
+        if (follower_) return {};
+        if (!replica_) return fail(ErrorKind::kInvalid, "this follower is closed");
+        auto opened = Follower::open(where_, *replica_, options_);
+        if (!opened) return std::unexpected(std::move(opened).error());
+        follower_.emplace(std::move(*opened));
+        return {};
+    }
+
+    Result<void> tell(const FollowEvent& event) {
+        if (halted_) return fail(ErrorKind::kInternal, "halted");
+        return tell_python("on_step", [&] { on_event_(event); });
+    }
+
+    Location where_;
+    FollowOptions options_;
+    nb::object on_event_, on_adopt_, on_move_;
+    std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
+    Gate gate_;
+    std::atomic<bool> halted_ = false;
+    std::unique_ptr<Replica> replica_;
+    std::optional<Follower> follower_;
+};
+
+void bind_follow_reports(nb::module_& module) {
+    nb::class_<FollowEvent>(module, "FollowEvent", "One move of a follower.")
+        .def_prop_ro(
+            "kind", [](const FollowEvent& self) { return kind_text(self.kind); },
+            "\"applied\", \"joined\", \"waiting\" or \"fault\".")
+        .def_ro("seq", &FollowEvent::seq)
+        .def_ro("epoch", &FollowEvent::epoch)
+        .def_ro("step", &FollowEvent::step)
+        .def_ro("head_seq", &FollowEvent::head_seq)
+        .def_ro("lag_steps", &FollowEvent::lag_steps)
+        .def_prop_ro("state", digest_text(&FollowEvent::state))
+        .def_ro("fetched_bytes", &FollowEvent::fetched_bytes)
+        .def_ro("fetched_objects", &FollowEvent::fetched_objects)
+        .def_ro("deltas_applied", &FollowEvent::deltas_applied)
+        .def_ro("changed_elements", &FollowEvent::changed_elements)
+        .def_ro("commit_age_ms", &FollowEvent::commit_age_ms)
+        .def_ro("expired", &FollowEvent::expired)
+        .def_ro("fetch_seconds", &FollowEvent::fetch_seconds)
+        .def_ro("verify_seconds", &FollowEvent::verify_seconds)
+        .def_ro("apply_seconds", &FollowEvent::apply_seconds)
+        .def_ro("fault", &FollowEvent::fault, "What went wrong and was worked around.");
+    nb::class_<FollowReport>(module, "FollowReport", "Where a follower stands.")
+        .def_prop_ro("step", [](const FollowReport& self) { return self.at.step; })
+        .def_prop_ro("seq", [](const FollowReport& self) { return self.at.seq; })
+        .def_prop_ro("epoch", [](const FollowReport& self) { return self.at.epoch; })
+        .def_prop_ro("has_state", [](const FollowReport& self) { return self.at.state_seq != 0; })
+        .def_prop_ro("state", [](const FollowReport& self) { return to_text(self.at.state); })
+        .def_ro("moved", &FollowReport::moved)
+        .def_ro("expired", &FollowReport::expired)
+        .def_ro("head_seq", &FollowReport::head_seq)
+        .def_ro("lag_steps", &FollowReport::lag_steps);
+    nb::class_<TakenState>(module, "TakenState", "A whole state, while it is being told.")
+        .def_prop_ro(
+            "schema", [](const TakenState& self) { return schema_list(self.weights().schema()); },
+            nb::sig("def schema(self, /) -> list[tuple[str, str, tuple[int, ...]]]"))
+        .def(
+            "tensor",
+            [](const TakenState& self, std::size_t index) {
+                const Weights& weights = self.weights();
+                if (index >= weights.schema().tensors().size()) throw nb::index_error();
+                const auto bytes = weights.bytes(index);
+                return nb::steal(
+                    PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                                  static_cast<Py_ssize_t>(bytes.size())));
+            },
+            "index"_a, nb::sig("def tensor(self, index: int) -> bytearray"),
+            "A copy of the tensor's bytes.");
+}
+
+}  // namespace
+
+void bind_following(nb::module_& module) {
+    bind_follow_reports(module);
+    nb::class_<FollowSession>(module, "FollowSession", "The C++ side of wisp.Follower.")
+        .def(
+            "__init__",
+            [](FollowSession* self, const Location& where, nb::object on_event, const Trust& trust,
+               const OptionalPath& base, const std::string& replica_id, double poll,
+               double heartbeat, double max_staleness, bool accept_rewind, unsigned threads,
+               unsigned parallel_fetches) {
+                const auto milliseconds = [](double seconds) {
+                    return Milliseconds(static_cast<std::int64_t>(seconds * 1000));
+                };
+                FollowOptions options;
+                options.run = run_options(trust);
+                options.base = base;
+                options.replica_id = replica_id;
+                options.poll = milliseconds(poll);
+                options.heartbeat = milliseconds(heartbeat);
+                options.max_staleness = milliseconds(max_staleness);
+                options.accept_rewind = accept_rewind;
+                options.threads = threads;
+                options.parallel_fetches = parallel_fetches;
+                new (self) FollowSession(where, options, std::move(on_event));
+            },
+            "where"_a, "on_event"_a, "trust"_a, "base"_a.none(), "replica_id"_a, "poll"_a,
+            "heartbeat"_a, "max_staleness"_a, "accept_rewind"_a, "threads"_a, "parallel_fetches"_a)
+        .def("into_folder", &FollowSession::into_folder, "folder"_a)
+        .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
+        .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)
+        .def("catch_up",
+             [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
+        .def("follow",
+             [](FollowSession& self) -> std::optional<FollowReport> {
+                 std::optional<Result<FollowReport>> report;
+                 run_unlocked([&] { report.emplace(self.follow()); });
+                 if (!*report && self.was_halted()) return std::nullopt;
+                 return value_of(std::move(*report));
+             })
+        .def("halt", &FollowSession::halt)
+        .def("wake", &FollowSession::wake)
+        .def("step_back",
+             [](FollowSession& self) { return long_call([&] { return self.step_back(); }); })
+        .def("prove", [](FollowSession& self) { return long_call([&] { return self.prove(); }); })
+        .def("hold", [](FollowSession& self) { run_unlocked([&] { self.gate().close(); }); })
+        .def("release", [](FollowSession& self) { self.gate().open(); })
+        .def("shut", [](FollowSession& self) { run_unlocked([&] { self.shut(); }); });
+}
+
+}  // namespace wisp::python

@@ -1,0 +1,345 @@
+"""The rollout side: keeps tensors, a folder or your own code at the newest step of a run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from . import _native
+from .errors import Invalid
+from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
+from .runs import trust_of
+from .stores import RunAddress, location
+from .targets import connect
+
+__all__ = ["Follower", "SyncReport"]
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """Where a follower stands, and what it took to get there."""
+
+    step: int | None  #: None: nothing was published yet
+    seq: int
+    state: str
+    moved: bool
+    joined: bool  #: by a whole state, not by deltas alone
+    changed_elements: int
+    fetched_bytes: int
+    lag_steps: int
+    expired: bool
+    seconds: float
+    faults: tuple[str, ...]  #: what went wrong and was worked around
+
+    def _rows(self) -> list[tuple[str, str]]:
+        how = "joined" if self.joined else "applied" if self.moved else "already there"
+        rows = [("step", str(self.step)), ("how", how)]
+        if self.moved:
+            rows += [
+                ("changed", human_count(self.changed_elements)),
+                ("fetched", human_bytes(self.fetched_bytes)),
+                ("in", human_seconds(self.seconds)),
+            ]
+        if self.lag_steps:
+            rows.append(("behind", f"{self.lag_steps} steps"))
+        if self.expired:
+            rows.append(("stale", "the run has fallen silent"))
+        return rows + [("fault", fault) for fault in self.faults]
+
+    def __repr__(self) -> str:
+        return f"<SyncReport {', '.join(f'{label} {text}' for label, text in self._rows())}>"
+
+    def _repr_html_(self) -> str:
+        return html_table("SyncReport", [], self._rows())
+
+
+class Follower:
+    """Brings `target` to the newest committed step of `run`, and keeps it there.
+
+    `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that receives
+    the `Changes` of each step. Everything is proven before the first weight is written; a failure
+    leaves the target at its last good step. Tensors in host memory are written in place and need no
+    second copy: they are the replica. Do not write to them yourself; where a step touches what you
+    wrote, the follower notices and starts over from a whole state.
+
+    base: a checkpoint to start from instead of fetching an anchor.
+    trust: public keys (text or files); with any, only what they signed or certified is accepted.
+    replica_id: the name under which `wisp.status` shows this follower.
+    poll: seconds between looks when nothing is new.
+    device: where the target's tensors must be; a tensor elsewhere is an error.
+    cast: the target's dtypes differ from the run's (an fp32 module, a bf16 run): write converted
+        values, through a copy in host memory.
+    own_copy: follow through a copy in host memory even where that is not needed.
+    strict: tensors of the target that the run does not have are an error.
+    on_step: called with a `FollowEvent` after each move; what it raises ends the call under way.
+    """
+
+    def __init__(
+        self,
+        run: RunAddress,
+        target: Any,
+        *,
+        base: str | os.PathLike[str] | None = None,
+        trust: Any = None,
+        replica_id: str = "",
+        poll: float = 1.0,
+        heartbeat: float = 30.0,
+        max_staleness: float = 0.0,
+        accept_rewind: bool = False,
+        device: Any = None,
+        cast: bool = False,
+        own_copy: bool = False,
+        strict: bool = True,
+        on_step: Callable[[_native.FollowEvent], object] | None = None,
+        threads: int = 0,
+        parallel_fetches: int = 4,
+    ) -> None:
+        self.on_step = on_step
+        self._place = location(run)
+        self._poll = poll
+        self._changed = threading.Condition()
+        self._moving = threading.Lock()  # one thread moves the session at a time
+        self._thread: threading.Thread | None = None
+        self._holder: int | None = None
+        self._error: BaseException | None = None
+        self._events: list[_native.FollowEvent] = []
+        self._passes = 0  # how often the background thread found nothing more to do
+        self._step: int | None = None
+        self._state = "new"
+        me = weakref.ref(self)  # the session must not keep its owner alive
+
+        def on_event(event: _native.FollowEvent) -> None:
+            owner = me()
+            if owner is not None:
+                owner._take(event)
+
+        self._session = _native.FollowSession(
+            self._place,
+            on_event,
+            trust_of(trust),
+            None if base is None else os.fspath(base),
+            replica_id,
+            poll,
+            heartbeat,
+            max_staleness,
+            accept_rewind,
+            threads,
+            parallel_fetches,
+        )
+        connect(
+            self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device
+        )
+
+    @property
+    def step(self) -> int | None:
+        """The step that the target holds; None before the first."""
+        return self._step
+
+    @property
+    def state(self) -> str:
+        """"new", "idle", "following", "rolled_back", "failed" or "closed"."""
+        return self._state
+
+    def sync(self) -> SyncReport:
+        """Goes to the newest step there is and returns. Wakes the background thread if it runs."""
+        self._forbid_when_held("sync()")
+        if self._thread is not None:
+            return self._sync_behind()
+        with self._moving:
+            return self._sync_here()
+
+    def wait_for(self, step: int, timeout: float | None = None) -> SyncReport:
+        """Returns when the target holds `step` or a later one. TimeoutError after `timeout` seconds."""
+        self._forbid_when_held("wait_for()")
+        end = None if timeout is None else time.monotonic() + timeout
+        report = self.sync()
+        while report.step is None or report.step < step:
+            left = self._poll if end is None else min(self._poll, end - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(
+                    f"step {step} of {self._place.url} was not there within {timeout} s; "
+                    f"the newest is {report.step}"
+                )
+            with self._changed:
+                # The background thread, if there is one, tells; else it is time to look again.
+                self._changed.wait(left)
+            report = self.sync()
+        return report
+
+    def start(self) -> Follower:
+        """Follows the run on a thread of its own until stop(). Errors end it; see `error`."""
+        self._forbid_when_held("start()")
+        if self._state == "closed":
+            raise Invalid("this follower is closed")
+        if self._thread is not None:
+            return self
+        self._error = None
+        self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
+        self._state = "following"
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends the background thread after the move under way; raises what had ended it before."""
+        self._halt()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the background thread, if anything did."""
+        return self._error
+
+    def rollback(self) -> int | None:
+        """Back to the step before the last one, and stays there until sync() or start() is called.
+
+        NotFound when no step was taken since the follower joined or last went back; Unsupported for
+        folders (`wisp.export` writes any step). Ends the background thread.
+        """
+        self._forbid_when_held("rollback()")
+        self._halt()
+        with self._moving:
+            self._step = self._session.step_back()
+            self._state = "rolled_back"
+            return self._step
+
+    def verify(self) -> bool:
+        """Proves every byte of the target in host memory (or of the copy behind it).
+
+        False: somebody else wrote to it, and the next sync() takes the whole state anew.
+        """
+        with self._moving:
+            return self._session.prove()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keeps moves away from the target, e.g. while it generates; fetching goes on."""
+        self._forbid_when_held("hold()")
+        self._session.hold()
+        self._holder = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._holder = None
+            self._session.release()
+
+    def close(self) -> None:
+        """Ends the follower; the target stays as it is."""
+        if self._state == "closed":
+            return
+        self._halt()
+        with self._moving:
+            self._session.shut()
+            self._state = "closed"
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Follower of {self._place.url}, step {self._step}, {self._state}>"
+
+    def _forbid_when_held(self, what: str) -> None:
+        if self._holder == threading.get_ident():
+            raise Invalid(f"{what} inside hold() would wait for itself")
+
+    def _sync_here(self) -> SyncReport:
+        if self._state == "closed":
+            raise Invalid("this follower is closed")
+        started = time.monotonic()
+        self._events = []
+        report = self._session.catch_up()
+        if report.has_state:
+            self._step = report.step
+        self._state = "idle"
+        return self._report(report, self._events, time.monotonic() - started)
+
+    def _sync_behind(self) -> SyncReport:
+        started = time.monotonic()
+        with self._changed:
+            self._events = []
+            # A pass that is under way may have looked before the caller's step was there.
+            wanted = self._passes + 2
+            while self._passes < wanted and self._error is None and self._alive():
+                self._session.wake()
+                self._changed.wait(0.05)
+            if self._error is not None:
+                raise self._error
+            last = self._events[-1] if self._events else None
+            return self._report(last, list(self._events), time.monotonic() - started)
+
+    def _alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _report(self, at: Any, events: list[_native.FollowEvent], seconds: float) -> SyncReport:
+        moves = [event for event in events if event.kind in ("applied", "joined")]
+        return SyncReport(
+            step=self._step,
+            seq=at.seq if at else 0,
+            state=at.state if at else "",
+            moved=bool(moves),
+            joined=any(event.kind == "joined" for event in moves),
+            changed_elements=sum(event.changed_elements for event in moves),
+            fetched_bytes=sum(event.fetched_bytes for event in moves),
+            lag_steps=at.lag_steps if at else 0,
+            expired=at.expired if at else False,
+            seconds=seconds,
+            faults=tuple(event.fault for event in events if event.kind == "fault"),
+        )
+
+    def _follow(self) -> None:
+        try:
+            with self._moving:
+                self._session.follow()
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks next
+            self._error = error
+            self._state = "failed"
+        with self._changed:
+            self._changed.notify_all()
+
+    def _halt(self) -> None:
+        thread = self._thread
+        if thread is None:
+            return
+        if thread is threading.current_thread():
+            raise Invalid("on_step cannot stop the thread that it runs on; raise instead")
+        while thread.is_alive():
+            self._session.halt()
+            thread.join(0.05)
+        self._thread = None
+        if self._state == "following":
+            self._state = "idle"
+
+    def _take(self, event: _native.FollowEvent) -> None:
+        moved = event.kind in ("applied", "joined")
+        with self._changed:
+            self._events.append(event)
+            del self._events[:-1000]
+            if moved:
+                self._step = event.step
+            if event.kind == "waiting":
+                self._passes += 1
+            self._changed.notify_all()
+        if moved and self.on_step is not None:
+            self.on_step(event)
+
+
+give_repr(
+    _native.FollowEvent,
+    lambda e: [
+        ("", e.kind),
+        ("step", str(e.step)),
+        ("changed", human_count(e.changed_elements)),
+        ("fetched", human_bytes(e.fetched_bytes)),
+        *([("fault", e.fault)] if e.fault else []),
+    ],
+)
