@@ -1,10 +1,12 @@
+#include <nanobind/stl/string.h>
+
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "wisp/delta.hpp"
 
 NB_MODULE(_native, module) {
     module.doc() = "The C++ side of wisp. Use the package `wisp`; names here may change.";
-    module.attr("__version__") = WISP_VERSION;
+    module.attr("version") = WISP_VERSION;
     wisp::python::value_of(wisp::check_kernel());
     module.def("kernel_name", &wisp::kernel_name, "The vector kernel in use, e.g. \"AVX2\".");
     wisp::python::bind_arrays(module);

@@ -1,7 +1,8 @@
 """wisp: weights in sparse patches. Delta weight sync for reinforcement learning, bit for bit."""
 
 from . import stores
-from ._native import __version__, kernel_name
+from ._native import kernel_name
+from ._native import version as __version__
 from .checkpoints import Delta, apply, diff, digest, inspect, merge, verify
 from .errors import (
     Conflict,

@@ -1,0 +1,638 @@
+"""The C++ side of wisp. Use the package `wisp`; names here may change."""
+
+from collections.abc import Iterable, Sequence
+import os
+
+
+version: str = ...
+
+def kernel_name() -> str:
+    """The vector kernel in use, e.g. "AVX2"."""
+
+class Weights:
+    """Tensors by name, readable in place."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def schema(self, /) -> list[tuple[str, str, tuple[int, ...]]]:
+        """[(name, dtype, shape), …] in ascending order of name."""
+
+    @property
+    def schema_digest(self) -> str: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+class HostWeights(Weights):
+    """Arrays that Python owns, seen without copying."""
+
+    def __init__(self, tensors: Iterable, writable: bool = ...) -> None: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+class DiffReport:
+    """What a delta holds."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def changed_tensors(self) -> int: ...
+
+    @property
+    def checkpoint_bytes(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int: ...
+
+    @property
+    def file_bytes(self) -> int: ...
+
+    @property
+    def base(self) -> str: ...
+
+    @property
+    def result(self) -> str: ...
+
+class ApplyReport:
+    """What apply() did and proved."""
+
+    @property
+    def deltas_applied(self) -> int: ...
+
+    @property
+    def deltas_skipped(self) -> int:
+        """The base was already past them."""
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def base_proven(self) -> bool: ...
+
+    @property
+    def result_proven(self) -> bool: ...
+
+    @property
+    def result(self) -> str: ...
+
+class TensorReport:
+    """One tensor of a file."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self, /) -> tuple[int, ...]: ...
+
+    @property
+    def element_count(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    @property
+    def block_kinds(self) -> dict[str, int]: ...
+
+class FileReport:
+    """What a delta or a checkpoint file holds."""
+
+    @property
+    def kind(self) -> str:
+        """"delta" or "checkpoint"."""
+
+    @property
+    def codec(self) -> str: ...
+
+    @property
+    def foreign(self) -> bool:
+        """A delta without wisp's digests and seal."""
+
+    @property
+    def file_bytes(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int: ...
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def metadata(self) -> dict[str, str]: ...
+
+    @property
+    def tensors(self) -> list[TensorReport]: ...
+
+    @property
+    def base(self) -> str | None: ...
+
+    @property
+    def result(self) -> str | None: ...
+
+    @property
+    def schema_digest(self) -> str: ...
+
+class VerifyReport:
+    """What verify() proved."""
+
+    @property
+    def file(self) -> FileReport: ...
+
+    @property
+    def decoded(self) -> bool: ...
+
+    @property
+    def base_matches(self) -> bool: ...
+
+    @property
+    def result_matches(self) -> bool: ...
+
+    @property
+    def state(self) -> str | None: ...
+
+class Checkpoint(Weights):
+    """A checkpoint on disk, mapped."""
+
+    @staticmethod
+    def open(path: str | os.PathLike) -> Checkpoint: ...
+
+    @property
+    def metadata(self) -> dict[str, str]: ...
+
+def diff(old: Weights, new: Weights, delta: str | os.PathLike, codec: str = ..., step: int | None = ..., threads: int = ...) -> DiffReport: ...
+
+def merge(base: Checkpoint, deltas: Sequence[str | os.PathLike], merged: str | os.PathLike, codec: str = ..., step: int | None = ..., threads: int = ...) -> DiffReport: ...
+
+def apply(base: str | os.PathLike, deltas: Sequence[str | os.PathLike], output: str | os.PathLike | None = ..., quick: bool = ..., threads: int = ...) -> ApplyReport: ...
+
+def apply_in_memory(weights: HostWeights, deltas: Sequence[str | os.PathLike], threads: int = ...) -> ApplyReport: ...
+
+def inspect(file: str | os.PathLike) -> FileReport: ...
+
+def verify(file: str | os.PathLike, base: str | os.PathLike | None = ..., threads: int = ...) -> VerifyReport: ...
+
+def digest_of(weights: Weights, threads: int = ...) -> str:
+    """The state digest, 32 hexadecimal digits."""
+
+class Location:
+    """A run, or any prefix, inside a store."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def creates_exclusively(self) -> bool: ...
+
+def open_location(url: str) -> Location: ...
+
+def locate(store: object, prefix: str = ...) -> Location:
+    """A place in a store written in Python."""
+
+class LogLine:
+    """One commit of a run."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def writer(self) -> str: ...
+
+    @property
+    def signer(self) -> str:
+        """Empty: unsigned."""
+
+    @property
+    def time_ms(self) -> int: ...
+
+    @property
+    def delta_bytes(self) -> int: ...
+
+    @property
+    def anchor_bytes(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def rewind_from(self) -> int | None: ...
+
+    @property
+    def hash(self) -> str: ...
+
+class ReplicaLine:
+    """A follower, as its heartbeat tells."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def lag_steps(self) -> int: ...
+
+    @property
+    def seen_ms(self) -> int:
+        """Age of its last heartbeat."""
+
+    @property
+    def state(self) -> str: ...
+
+class AnchorLine:
+    """A whole checkpoint in the bucket."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def base_name(self) -> str: ...
+
+class RunStatus:
+    """A run at a glance."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def single_writer(self) -> bool: ...
+
+    @property
+    def is_signed(self) -> bool: ...
+
+    @property
+    def head(self) -> LogLine | None:
+        """None: nothing was published yet."""
+
+    @property
+    def head_age_ms(self) -> int: ...
+
+    @property
+    def expired(self) -> bool: ...
+
+    @property
+    def floor_seq(self) -> int: ...
+
+    @property
+    def anchors(self) -> list[AnchorLine]: ...
+
+    @property
+    def merged_deltas(self) -> int: ...
+
+    @property
+    def stored_objects(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    @property
+    def join_bytes(self) -> int:
+        """What a late joiner would read now."""
+
+    @property
+    def join_objects(self) -> int: ...
+
+    @property
+    def replicas(self) -> list[ReplicaLine]: ...
+
+    @property
+    def branches(self) -> list[str]: ...
+
+class InitReport:
+    """A run that was started."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def already_there(self) -> bool: ...
+
+    @property
+    def branch_step(self) -> int | None: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ...) -> InitReport: ...
+
+def read_log(where: Location, count: int, trust: Sequence[str] = ...) -> list[LogLine]: ...
+
+def read_status(where: Location, count_objects: bool = ..., trust: Sequence[str] = ...) -> RunStatus: ...
+
+class CompactReport:
+    """What compact() merged."""
+
+    @property
+    def merged(self) -> int: ...
+
+    @property
+    def merged_bytes(self) -> int: ...
+
+    @property
+    def spans_states(self) -> int: ...
+
+    @property
+    def join_bytes_before(self) -> int: ...
+
+    @property
+    def join_bytes_after(self) -> int: ...
+
+    @property
+    def join_objects_before(self) -> int: ...
+
+    @property
+    def join_objects_after(self) -> int: ...
+
+class RetainReport:
+    """What retain() removed."""
+
+    @property
+    def floor_seq(self) -> int: ...
+
+    @property
+    def floor_step(self) -> int: ...
+
+    @property
+    def floor_moved(self) -> bool: ...
+
+    @property
+    def waiting_objects(self) -> int: ...
+
+    @property
+    def waiting_bytes(self) -> int: ...
+
+    @property
+    def removed_objects(self) -> int: ...
+
+    @property
+    def removed_bytes(self) -> int: ...
+
+    @property
+    def buried_commits(self) -> int: ...
+
+    @property
+    def held_by_branches(self) -> list[str]: ...
+
+    @property
+    def removed_keys(self) -> list[str]: ...
+
+class ScrubFinding:
+    """Something that is not as it should be."""
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def problem(self) -> str: ...
+
+    @property
+    def cure(self) -> str: ...
+
+class ScrubReport:
+    """What scrub() proved, and what it could not."""
+
+    @property
+    def commits(self) -> int: ...
+
+    @property
+    def objects(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def states_proven(self) -> int: ...
+
+    @property
+    def findings(self) -> list[ScrubFinding]: ...
+
+class ExportReport:
+    """The step that export() wrote."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def fetched_bytes(self) -> int: ...
+
+    @property
+    def fetched_objects(self) -> int: ...
+
+class Finding:
+    """One promise of a store, tried out."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
+
+    @property
+    def cure(self) -> str: ...
+
+class DoctorReport:
+    """Which promises a store keeps."""
+
+    @property
+    def findings(self) -> list[Finding]: ...
+
+    @property
+    def exclusive_create(self) -> bool: ...
+
+    @property
+    def healthy(self) -> bool: ...
+
+def examine(where: Location, quick: bool = ...) -> DoctorReport: ...
+
+def compact_run(where: Location, trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> CompactReport: ...
+
+def retain_run(where: Location, keep_anchors: int, grace: float, orphan_age: float, dry_run: bool, trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ...) -> RetainReport: ...
+
+def scrub_run(where: Location, replay: bool, trust: Sequence[str] = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ScrubReport: ...
+
+def export_step(where: Location, output: str | os.PathLike, step: int | None = ..., trust: Sequence[str] = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ExportReport: ...
+
+class FollowEvent:
+    """One move of a follower."""
+
+    @property
+    def kind(self) -> str:
+        """"applied", "joined", "waiting" or "fault"."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def head_seq(self) -> int: ...
+
+    @property
+    def lag_steps(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def fetched_bytes(self) -> int: ...
+
+    @property
+    def fetched_objects(self) -> int: ...
+
+    @property
+    def deltas_applied(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def commit_age_ms(self) -> int: ...
+
+    @property
+    def expired(self) -> bool: ...
+
+    @property
+    def fetch_seconds(self) -> float: ...
+
+    @property
+    def verify_seconds(self) -> float: ...
+
+    @property
+    def apply_seconds(self) -> float: ...
+
+    @property
+    def fault(self) -> str:
+        """What went wrong and was worked around."""
+
+class FollowReport:
+    """Where a follower stands."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def has_state(self) -> bool: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def moved(self) -> bool: ...
+
+    @property
+    def expired(self) -> bool: ...
+
+    @property
+    def head_seq(self) -> int: ...
+
+    @property
+    def lag_steps(self) -> int: ...
+
+class TakenState:
+    """A whole state, while it is being told."""
+
+    @property
+    def schema(self, /) -> list[tuple[str, str, tuple[int, ...]]]: ...
+
+    def tensor(self, index: int) -> bytearray:
+        """A copy of the tensor's bytes."""
+
+class FollowSession:
+    """The C++ side of wisp.Follower."""
+
+    def __init__(self, where: Location, on_event: object, trust: Sequence[str], base: str | os.PathLike | None, replica_id: str, poll: float, heartbeat: float, max_staleness: float, accept_rewind: bool, threads: int, parallel_fetches: int) -> None: ...
+
+    def into_folder(self, folder: str | os.PathLike) -> None: ...
+
+    def into_host(self, host: HostWeights, strict: bool) -> None: ...
+
+    def into_code(self, on_adopt: object, on_move: object) -> None: ...
+
+    def catch_up(self) -> FollowReport: ...
+
+    def follow(self) -> FollowReport | None: ...
+
+    def halt(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def step_back(self) -> int: ...
+
+    def prove(self) -> bool: ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def shut(self) -> None: ...
