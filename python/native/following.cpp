@@ -71,8 +71,12 @@ Result<void> tell_python(std::string_view what, Call&& call) {
 /// for others.
 class FollowSession {
   public:
-    FollowSession(const Location& where, const FollowOptions& options, nb::object on_event)
-        : where_(where), options_(options), on_event_(std::move(on_event)) {
+    FollowSession(const Location& where, const FollowOptions& options,
+                  std::filesystem::path scratch, nb::object on_event)
+        : where_(where),
+          options_(options),
+          scratch_(std::move(scratch)),
+          on_event_(std::move(on_event)) {
         options_.run.clock = clock_;
         options_.on_event = [this](const FollowEvent& event) { return tell(event); };
     }
@@ -183,6 +187,7 @@ class FollowSession {
     MemoryReplicaOptions memory_options() {
         MemoryReplicaOptions options;
         options.threads = options_.threads;
+        options.scratch = scratch_;
         options.keep_previous = true;
         options.enter = [this] { return enter(); };
         return options;
@@ -209,6 +214,7 @@ class FollowSession {
 
     Location where_;
     FollowOptions options_;
+    std::filesystem::path scratch_;
     nb::object on_event_, on_adopt_, on_move_;
     std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
     Gate gate_;
@@ -237,7 +243,9 @@ void bind_follow_reports(nb::module_& module) {
         .def_ro("fetch_seconds", &FollowEvent::fetch_seconds)
         .def_ro("verify_seconds", &FollowEvent::verify_seconds)
         .def_ro("apply_seconds", &FollowEvent::apply_seconds)
-        .def_ro("fault", &FollowEvent::fault, "What went wrong and was worked around.");
+        .def_ro("fault", &FollowEvent::fault, "What went wrong and was worked around.")
+        .def_prop_ro("fault_kind",
+                     [](const FollowEvent& self) { return std::string(name_of(self.fault_kind)); });
     nb::class_<FollowReport>(module, "FollowReport", "Where a follower stands.")
         .def_prop_ro("step", [](const FollowReport& self) { return self.at.step; })
         .def_prop_ro("seq", [](const FollowReport& self) { return self.at.seq; })
@@ -274,9 +282,9 @@ void bind_following(nb::module_& module) {
         .def(
             "__init__",
             [](FollowSession* self, const Location& where, nb::object on_event, const Trust& trust,
-               const OptionalPath& base, const std::string& replica_id, double poll,
-               double heartbeat, double max_staleness, bool accept_rewind, unsigned threads,
-               unsigned parallel_fetches) {
+               const OptionalPath& base, const OptionalPath& scratch, const std::string& replica_id,
+               double poll, double heartbeat, double max_staleness, bool accept_rewind,
+               unsigned threads, unsigned parallel_fetches) {
                 const auto milliseconds = [](double seconds) {
                     return Milliseconds(static_cast<std::int64_t>(seconds * 1000));
                 };
@@ -290,10 +298,12 @@ void bind_following(nb::module_& module) {
                 options.accept_rewind = accept_rewind;
                 options.threads = threads;
                 options.parallel_fetches = parallel_fetches;
-                new (self) FollowSession(where, options, std::move(on_event));
+                new (self) FollowSession(where, options, scratch.value_or(std::filesystem::path()),
+                                         std::move(on_event));
             },
-            "where"_a, "on_event"_a, "trust"_a, "base"_a.none(), "replica_id"_a, "poll"_a,
-            "heartbeat"_a, "max_staleness"_a, "accept_rewind"_a, "threads"_a, "parallel_fetches"_a)
+            "where"_a, "on_event"_a, "trust"_a, "base"_a.none(), "scratch"_a.none(), "replica_id"_a,
+            "poll"_a, "heartbeat"_a, "max_staleness"_a, "accept_rewind"_a, "threads"_a,
+            "parallel_fetches"_a)
         .def("into_folder", &FollowSession::into_folder, "folder"_a)
         .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
         .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)

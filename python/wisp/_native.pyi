@@ -569,6 +569,9 @@ class FollowEvent:
     def fault(self) -> str:
         """What went wrong and was worked around."""
 
+    @property
+    def fault_kind(self) -> str: ...
+
 class FollowReport:
     """Where a follower stands."""
 
@@ -611,7 +614,7 @@ class TakenState:
 class FollowSession:
     """The C++ side of wisp.Follower."""
 
-    def __init__(self, where: Location, on_event: object, trust: Sequence[str], base: str | os.PathLike | None, replica_id: str, poll: float, heartbeat: float, max_staleness: float, accept_rewind: bool, threads: int, parallel_fetches: int) -> None: ...
+    def __init__(self, where: Location, on_event: object, trust: Sequence[str], base: str | os.PathLike | None, scratch: str | os.PathLike | None, replica_id: str, poll: float, heartbeat: float, max_staleness: float, accept_rewind: bool, threads: int, parallel_fetches: int) -> None: ...
 
     def into_folder(self, folder: str | os.PathLike) -> None: ...
 

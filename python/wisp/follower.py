@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _native
-from .errors import Invalid
+from .errors import Invalid, Unavailable
 from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
 from .runs import trust_of
 from .stores import RunAddress, location
@@ -70,6 +71,7 @@ class Follower:
 
     base: a checkpoint to start from instead of fetching an anchor.
     trust: public keys (text or files); with any, only what they signed or certified is accepted.
+    scratch: a folder for what is being fetched, kept so that a restart resumes; else a temporary one.
     replica_id: the name under which `wisp.status` shows this follower.
     poll: seconds between looks when nothing is new.
     device: where the target's tensors must be; a tensor elsewhere is an error.
@@ -87,6 +89,7 @@ class Follower:
         *,
         base: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        scratch: str | os.PathLike[str] | None = None,
         replica_id: str = "",
         poll: float = 1.0,
         heartbeat: float = 30.0,
@@ -124,6 +127,7 @@ class Follower:
             on_event,
             trust_of(trust),
             None if base is None else os.fspath(base),
+            None if scratch is None else os.fspath(scratch),
             replica_id,
             poll,
             heartbeat,
@@ -181,6 +185,7 @@ class Follower:
             return self
         self._error = None
         self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
+        _running.add(self)
         self._state = "following"
         self._thread.start()
         return self
@@ -269,13 +274,23 @@ class Follower:
             self._events = []
             # A pass that is under way may have looked before the caller's step was there.
             wanted = self._passes + 2
+            woken = None
             while self._passes < wanted and self._error is None and self._alive():
-                self._session.wake()
+                if woken != self._passes:
+                    woken = self._passes
+                    self._session.wake()
                 self._changed.wait(0.05)
+                self._raise_if_out_of_reach()
             if self._error is not None:
                 raise self._error
             last = self._events[-1] if self._events else None
             return self._report(last, list(self._events), time.monotonic() - started)
+
+    def _raise_if_out_of_reach(self) -> None:
+        """The background thread waits for a store that is away; whoever asks wants to know."""
+        for event in self._events:
+            if event.kind == "fault" and event.fault_kind == Unavailable.kind:
+                raise Unavailable(event.fault)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -316,6 +331,7 @@ class Follower:
             self._session.halt()
             thread.join(0.05)
         self._thread = None
+        _running.discard(self)
         if self._state == "following":
             self._state = "idle"
 
@@ -331,6 +347,16 @@ class Follower:
             self._changed.notify_all()
         if moved and self.on_step is not None:
             self.on_step(event)
+
+
+#: Followers with a background thread: it must be gone before the interpreter is.
+_running: weakref.WeakSet[Follower] = weakref.WeakSet()
+
+
+@atexit.register
+def _halt_all() -> None:
+    for follower in list(_running):
+        follower._halt()
 
 
 give_repr(

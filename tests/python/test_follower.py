@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from conftest import bits
 from safetensors.numpy import load_file
 
 import wisp
+from wisp.stores import At, FsspecStore
 
 
 def model(step: int = 0) -> dict[str, np.ndarray]:
@@ -222,6 +227,50 @@ def test_an_error_behind_ends_the_thread_and_is_raised_to_whoever_asks(bucket, p
         assert follower.state == "failed"
         with pytest.raises(ZeroDivisionError):
             follower.stop()
+
+
+def test_a_bucket_that_goes_away_is_told_and_comes_back(bucket, publish, tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    store = FsspecStore(fsspec.filesystem("file"), str(tmp_path / "bucket"))
+    target = blank()
+    publish(model(0), 0)
+    run = At(store, "run")
+    with wisp.Follower(run, target, scratch=tmp_path / "scratch", poll=0.01) as follower:
+        follower.sync()
+        publish(model(1), 1)
+        with monkeypatch.context() as patched:
+
+            def denied(*_):
+                raise PermissionError("the key was withdrawn")
+
+            patched.setattr(store, "read", denied)
+            with pytest.raises(PermissionError, match="withdrawn"):
+                follower.sync()
+            follower.start()
+            with pytest.raises(PermissionError, match="withdrawn"):
+                follower.wait_for(1, timeout=60)
+            with pytest.raises(PermissionError):
+                follower.stop()
+            assert same(target, model(0))
+        assert follower.sync().step == 1 and same(target, model(1))
+
+
+def test_a_process_may_end_while_it_follows(bucket, publish):
+    publish(model(0), 0)
+    code = f"""
+import numpy as np, wisp
+from test_follower import blank
+follower = wisp.Follower({bucket!r}, blank(), poll=0.01).start()
+follower.wait_for(0, timeout=60)
+print("done")
+"""
+    folder = str(Path(__file__).parent)
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"}
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_waiting_has_an_end(bucket, publish):
