@@ -1,7 +1,7 @@
 """Checkpoints and deltas without a bucket: diff, apply, merge, inspect, verify, digest.
 
-Weights are a path (a .safetensors file or a Hugging Face folder), a torch module, a state dict, or a
-dict of torch or numpy arrays in host memory. Arrays are seen in place, never copied.
+Weights are a path (a .safetensors file or a Hugging Face folder), a torch module, a state dict, or
+a dict of torch or numpy arrays in host memory. Arrays are seen in place, never copied.
 """
 
 from __future__ import annotations
@@ -95,10 +95,11 @@ def diff(
     step: int | None = None,
     threads: int = 0,
 ) -> Delta:
-    """What changed from `old` to `new`, bit for bit, as a delta file at `out` or a temporary one."""
+    """What changed from `old` to `new`, bit for bit: a delta file at `out`, or a temporary one."""
     if out is not None:
         path = Path(out)
-        return Delta(path, _native.diff(weights_of(old), weights_of(new), path, codec, step, threads))
+        facts = _native.diff(weights_of(old), weights_of(new), path, codec, step, threads)
+        return Delta(path, facts)
     folder = tempfile.TemporaryDirectory(prefix="wisp-")
     path = Path(folder.name, "delta.safetensors")
     facts = _native.diff(weights_of(old), weights_of(new), path, codec, step, threads)

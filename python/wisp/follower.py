@@ -63,15 +63,16 @@ class SyncReport:
 class Follower:
     """Brings `target` to the newest committed step of `run`, and keeps it there.
 
-    `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that receives
-    the `Changes` of each step. Everything is proven before the first weight is written; a failure
-    leaves the target at its last good step. Tensors in host memory are written in place and need no
-    second copy: they are the replica. Do not write to them yourself; where a step touches what you
-    wrote, the follower notices and starts over from a whole state.
+    `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that
+    receives the `Changes` of each step. Everything is proven before the first weight is written; a
+    failure leaves the target at its last good step. Tensors in host memory are written in place and
+    need no second copy: they are the replica. Do not write to them yourself; where a step touches
+    what you wrote, the follower notices and starts over from a whole state.
 
     base: a checkpoint to start from instead of fetching an anchor.
     trust: public keys (text or files); with any, only what they signed or certified is accepted.
-    scratch: a folder for what is being fetched, kept so that a restart resumes; else a temporary one.
+    scratch: a folder for what is being fetched, kept so that a restart resumes; else a
+        temporary one.
     replica_id: the name under which `wisp.status` shows this follower.
     poll: seconds between looks when nothing is new.
     device: where the target's tensors must be; a tensor elsewhere is an error.
@@ -159,7 +160,7 @@ class Follower:
             return self._sync_here()
 
     def wait_for(self, step: int, timeout: float | None = None) -> SyncReport:
-        """Returns when the target holds `step` or a later one. TimeoutError after `timeout` seconds."""
+        """Returns when the target holds `step` or a later one; TimeoutError after `timeout` s."""
         self._forbid_when_held("wait_for()")
         end = None if timeout is None else time.monotonic() + timeout
         report = self.sync()

@@ -38,14 +38,14 @@ def init(
 ) -> _native.InitReport:
     """Starts a run; Conflict when there is one already.
 
-    `branch_of` starts it from another run of the same bucket, at `branch_step` (its newest if None),
-    without copying. `single_writer` is for stores that cannot decide between racing writers.
+    `branch_of` starts it from another run of the same bucket, at `branch_step` (its newest if
+    None), without copying. `single_writer` is for stores that cannot decide between racing writers.
     """
     place = location(run)
     if not (single_writer or place.creates_exclusively):
         raise Incapable(
-            f"{place.url} cannot decide between writers that race for a commit; use another store, or "
-            "single_writer=True and take care that there is one"
+            f"{place.url} cannot decide between writers that race for a commit; use another store, "
+            "or single_writer=True and take care that there is one"
         )
     return _native.init_run(
         place,
@@ -61,7 +61,7 @@ def init(
 def status(
     run: RunAddress, *, count_objects: bool = True, trust: Any = None
 ) -> _native.RunStatus:
-    """A run at a glance. `count_objects` lists the bucket for sizes; leave it out if that is dear."""
+    """A run at a glance. `count_objects` lists the bucket for sizes; False where that is dear."""
     return _native.read_status(location(run), count_objects, trust_of(trust))
 
 
@@ -126,7 +126,7 @@ def retain(
     base: Path | None = None,
     work: Path | None = None,
 ) -> _native.RetainReport:
-    """Removes what lies before the last `keep_anchors` anchors; `grace` and `orphan_age` in seconds."""
+    """Removes what lies before the last `keep_anchors` anchors; times are in seconds."""
     return _native.retain_run(
         location(run),
         keep_anchors,
@@ -189,8 +189,8 @@ def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
     mode = "single writer" if status.single_writer else "exclusive"
     shown.append(("writers", f"{mode}, {'signed' if status.is_signed else 'unsigned'}"))
     if status.stored_objects:
-        stored = f"{human_bytes(status.stored_bytes)} in {human_count(status.stored_objects)} objects"
-        shown.append(("stored", stored))
+        count = human_count(status.stored_objects)
+        shown.append(("stored", f"{human_bytes(status.stored_bytes)} in {count} objects"))
     shown.append(("joining", f"{human_bytes(status.join_bytes)} in {status.join_objects} objects"))
     shown += [("anchor", f"step {a.step}, {human_bytes(a.bytes)}") for a in status.anchors]
     for replica in status.replicas:

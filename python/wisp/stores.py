@@ -1,7 +1,7 @@
 """Where runs lie: addresses, and stores written in Python.
 
-Wherever wisp asks for a run it takes an address (`"s3://bucket/prefix"`, `"file:///path"`, a path), or
-a `Store`: any object with the methods below, for storage that wisp does not speak itself.
+Wherever wisp asks for a run it takes an address (`"s3://bucket/prefix"`, `"file:///path"`, a path),
+or a `Store`: any object with the methods below, for storage that wisp does not speak itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ __all__ = ["At", "FsspecStore", "Location", "RunAddress", "Store", "location"]
 class Store(ABC):
     """The interface of a store; deriving from it is a convenience, not a must.
 
-    Keys are relative to the store's root: parts joined by single "/". All methods may be called from
-    any thread. put, create and remove are atomic, and seen by every later read. Raise NotFound (or
-    FileNotFoundError) for an object that is not there, Denied (PermissionError), Unavailable (any
-    other OSError; wisp tries again). Any other exception ends the call under way and comes out of it.
+    Keys are relative to the store's root: parts joined by single "/". All methods may be called
+    from any thread. put, create and remove are atomic, and seen by every later read. Raise NotFound
+    (or FileNotFoundError) for an object that is not there, Denied (PermissionError), Unavailable
+    (any other OSError; wisp tries again). Any other exception ends the call under way and comes out
+    of it.
     """
 
     #: For messages; must not hold a secret.

@@ -1,4 +1,4 @@
-"""What a follower writes to: tensors in host memory, tensors anywhere, a folder, or your own code."""
+"""What a follower writes to: tensors in host memory or anywhere, a folder, or your own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import numpy as np
 
 from . import _native
 from .errors import Invalid
-from .tensors import describe, dtype_text, host_entries, is_torch, named_tensors, shape_of, torch_dtype
+from .tensors import (
+    describe,
+    dtype_text,
+    host_entries,
+    is_torch,
+    named_tensors,
+    shape_of,
+    torch_dtype,
+)
 
 __all__ = ["Changes", "TensorChange"]
 
@@ -23,8 +31,8 @@ _SHOWN = 5
 class TensorChange:
     """What changed in one tensor.
 
-    `positions` index the flattened tensor and `bits` are the new elements there, as unsigned integers
-    of the element's width; `positions` None means that `bits` is the whole tensor.
+    `positions` index the flattened tensor and `bits` are the new elements there, as unsigned
+    integers of the element's width; `positions` None means that `bits` is the whole tensor.
     """
 
     name: str
@@ -100,8 +108,8 @@ class CodeTarget:
 class TensorTarget(CodeTarget):
     """Torch tensors on any device, of the run's dtypes or, with `cast`, of others.
 
-    Proof and history are a copy in host memory; what is proven is then written to the tensors, O(changed)
-    per step, with operations that every device has.
+    Proof and history are a copy in host memory; what is proven is then written to the tensors,
+    O(changed) per step, with operations that every device has.
     """
 
     def __init__(self, tensors: dict[str, Any], required: set[str], *, cast: bool) -> None:
@@ -204,7 +212,7 @@ def connect(
         session.into_host(host, strict)
         return
     if not torch_only:
-        raise Invalid("cast and own_copy are for torch tensors; hand over numpy arrays without them")
+        raise Invalid("cast and own_copy are for torch tensors; numpy arrays are followed in place")
     required = set(found.tensors) if strict else set()
     _into_code(session, TensorTarget(everything, required, cast=cast))
 

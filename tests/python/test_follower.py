@@ -268,7 +268,11 @@ print("done")
     environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"}
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
