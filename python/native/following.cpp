@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "bindings.hpp"
 #include "calls.hpp"
@@ -20,6 +21,8 @@ namespace wisp::python {
 using namespace nb::literals;
 
 namespace {
+
+constexpr Milliseconds kStopLook(20);
 
 /// Sleeps that another thread can end.
 class WakingClock : public Clock {
@@ -133,13 +136,20 @@ class FollowSession {
     }
 
     Result<FollowReport> catch_up() {
+        halted_ = false;
         if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
         return follower_->catch_up();
     }
     Result<FollowReport> follow() {
         halted_ = false;
-        if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
-        return follower_->follow();
+        for (;;) {
+            if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
+            auto report = follower_->follow();
+            const bool heals = report || report.error().kind == ErrorKind::kUnavailable;
+            if (halted_ || !heals) return report;
+            // Ctrl-C stopped the work of another thread, and with it all there was: go on after it.
+            while (stop_requested() && !halted_) std::this_thread::sleep_for(kStopLook);
+        }
     }
     void halt() {
         halted_ = true;

@@ -221,8 +221,14 @@ class Follower:
 
         False: somebody else wrote to it, and the next sync() takes the whole state anew.
         """
-        with self._moving:
-            return self._session.prove()
+        running = self._alive()
+        self._halt()
+        try:
+            with self._moving:
+                return self._session.prove()
+        finally:
+            if running:
+                self.start()
 
     @contextmanager
     def hold(self) -> Iterator[None]:

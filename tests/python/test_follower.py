@@ -209,8 +209,37 @@ def test_the_background_thread_follows_until_stopped(bucket, publish):
         assert follower.rollback() == 2 and same(target, model(2))
         follower.start()
         follower.wait_for(3, timeout=60)
+        assert follower.verify() and follower.state == "following"
         follower.stop()
         assert follower.state == "idle" and same(target, model(3))
+        publish(model(4), 4)
+        assert follower.sync().step == 4 and same(target, model(4))
+
+
+def test_ctrl_c_in_one_thread_does_not_end_the_following_of_another(bucket, publish):
+    publish(model(0), 0)
+    code = f"""
+import os, signal, numpy as np, threading, wisp
+from test_follower import blank
+follower = wisp.Follower({bucket!r}, blank(), poll=0.01).start()
+follower.wait_for(0, timeout=60)
+big = {{"w": np.zeros(256 << 20, np.uint8)}}
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        wisp.digest(big, threads=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+input()
+follower.wait_for(1, timeout=60)
+print(follower.state, flush=True)
+follower.close()
+"""
+    with start_python(code) as child:
+        assert child.stdout.readline() == "interrupted\n"
+        publish(model(1), 1)
+        out, _ = child.communicate("go\n", timeout=60)
+    assert (child.returncode, out) == (0, "following\n")
 
 
 def test_an_error_behind_ends_the_thread_and_is_raised_to_whoever_asks(bucket, publish):
@@ -255,6 +284,14 @@ def test_a_bucket_that_goes_away_is_told_and_comes_back(bucket, publish, tmp_pat
         assert follower.sync().step == 1 and same(target, model(1))
 
 
+def start_python(code: str) -> subprocess.Popen[str]:
+    """Another process that can import this file."""
+    folder = str(Path(__file__).parent)
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, **pipes)
+
+
 def test_a_process_may_end_while_it_follows(bucket, publish):
     publish(model(0), 0)
     code = f"""
@@ -264,17 +301,10 @@ follower = wisp.Follower({bucket!r}, blank(), poll=0.01).start()
 follower.wait_for(0, timeout=60)
 print("done")
 """
-    folder = str(Path(__file__).parent)
-    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"}
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+        with start_python(code) as child:
+            out, _ = child.communicate(timeout=60)
+        assert (child.returncode, out) == (0, "done\n")
 
 
 def test_waiting_has_an_end(bucket, publish):
