@@ -11,6 +11,7 @@ void bind_arrays(nb::module_& module);
 void bind_checkpoints(nb::module_& module);
 void bind_stores(nb::module_& module);
 void bind_runs(nb::module_& module);
+void bind_sharding(nb::module_& module);
 void bind_upkeep(nb::module_& module);
 void bind_following(nb::module_& module);
 

@@ -13,6 +13,7 @@ NB_MODULE(_native, module) {
     wisp::python::bind_checkpoints(module);
     wisp::python::bind_stores(module);
     wisp::python::bind_runs(module);
+    wisp::python::bind_sharding(module);
     wisp::python::bind_upkeep(module);
     wisp::python::bind_following(module);
 }

@@ -1,0 +1,124 @@
+"""Pieces of blocks that lie on several ranks, on their way to the rank that codes them."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from .errors import Unavailable
+from .shard_plan import Piece, ShardPlan
+from .shard_state import LocalTensor
+
+
+def _size(pieces: list[Piece], locals_: list[LocalTensor]) -> int:
+    return sum((p.high - p.low) * locals_[p.tensor].dtype.itemsize for p in pieces)
+
+
+def _cut(piece: Piece, local: LocalTensor, view: np.ndarray) -> np.ndarray:
+    size = local.dtype.itemsize
+    low = local.held[0]
+    return view[(piece.low - low) * size : (piece.high - low) * size]
+
+
+class PieceExchange:
+    """Point-to-point messages between the ranks, over a group of its own.
+
+    One message per pair of ranks and step. A message that does not come in time breaks the group,
+    as it does every gloo group: `broken` says so, and the next exchange makes a new one.
+    """
+
+    def __init__(self, ranks: list[int], timeout: float) -> None:
+        self._ranks = ranks  # numbers in the whole world
+        self._timeout = timedelta(seconds=timeout)
+        self.broken = False
+        self.group: Any = self._new_group()
+
+    def _new_group(self) -> Any:
+        whole_world = len(self._ranks) == dist.get_world_size()
+        return dist.new_group(
+            self._ranks,
+            timeout=self._timeout,
+            backend="gloo",
+            use_local_synchronization=not whole_world,
+        )
+
+    def renew(self) -> None:
+        """A new group in place of a broken one; all ranks call it at the same step."""
+        self.group = self._new_group()
+        self.broken = False
+
+    def swap(
+        self,
+        plan: ShardPlan,
+        locals_: list[LocalTensor],
+        views: list[np.ndarray],
+        deadline: float,
+    ) -> dict[tuple[int, int], list[tuple[Piece, np.ndarray]]]:
+        """Sends what others code and returns, by (tensor, block), what others hold of one's own."""
+        buffers: dict[int, torch.Tensor] = {}
+        works: list[tuple[int, str, Any]] = []
+        outgoing = []  # kept until it is sent
+        peer = -1
+        try:
+            for peer, pieces in sorted(plan.receives.items()):
+                buffers[peer] = torch.empty(_size(pieces, locals_), dtype=torch.uint8)
+                work = dist.irecv(buffers[peer], self._ranks[peer], group=self.group)
+                works.append((peer, "from", work))
+            for peer, pieces in sorted(plan.sends.items()):
+                cuts = [_cut(p, locals_[p.tensor], views[p.tensor]) for p in pieces]
+                outgoing.append(torch.from_numpy(np.concatenate(cuts)))
+                work = dist.isend(outgoing[-1], self._ranks[peer], group=self.group)
+                works.append((peer, "to", work))
+            for peer, _, work in works:
+                left = max(deadline - time.monotonic(), 0.001)
+                work.wait(timedelta(seconds=left))
+        except RuntimeError as error:
+            self.broken = True
+            raise Unavailable(
+                f"rank {peer} did not exchange its pieces of blocks in time ({error})"
+            ) from error
+        found: dict[tuple[int, int], list[tuple[Piece, np.ndarray]]] = {}
+        for peer, pieces in plan.receives.items():
+            at = 0
+            whole = buffers[peer].numpy()
+            for piece in pieces:
+                size = (piece.high - piece.low) * locals_[piece.tensor].dtype.itemsize
+                found.setdefault((piece.tensor, piece.block), []).append(
+                    (piece, whole[at : at + size])
+                )
+                at += size
+        return found
+
+
+def span_bytes(
+    plan: ShardPlan,
+    locals_: list[LocalTensor],
+    views: list[np.ndarray],
+    received: dict[tuple[int, int], list[tuple[Piece, np.ndarray]]],
+    log2: int,
+) -> list[np.ndarray]:
+    """The bytes of every span: in place where this rank holds all of it, else put together."""
+    spans = []
+    for tensor, first, count in plan.spans:
+        local, view = locals_[tensor], views[tensor]
+        size = local.dtype.itemsize
+        low = first << log2
+        high = min((first + count) << log2, local.elements)
+        own_low, own_high = max(low, local.held[0]), min(high, local.held[1])
+        start = local.held[0]
+        if (own_low, own_high) == (low, high):
+            spans.append(view[(low - start) * size : (high - start) * size])
+            continue
+        block = np.empty((high - low) * size, np.uint8)
+        if own_low < own_high:
+            own = view[(own_low - start) * size : (own_high - start) * size]
+            block[(own_low - low) * size : (own_high - low) * size] = own
+        for piece, data in received[(tensor, first)]:
+            block[(piece.low - low) * size : (piece.high - low) * size] = data
+        spans.append(block)
+    return spans

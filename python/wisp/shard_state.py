@@ -1,0 +1,115 @@
+"""A sharded model as one rank holds it: ranges of flat tensors, and their bytes in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .errors import Invalid
+from .shard_plan import Range
+from .tensors import byte_view, describe, dtype_text, shape_of
+
+#: What followers get: each tensor's own dtype, one for all floating-point tensors, or by function.
+DtypeRule = torch.dtype | Callable[[str, torch.Tensor], "torch.dtype | None"] | None
+
+
+def publish_dtype(rule: DtypeRule, name: str, tensor: torch.Tensor) -> torch.dtype:
+    """The dtype that `tensor` is published in."""
+    if rule is None:
+        return tensor.dtype
+    if isinstance(rule, torch.dtype):
+        return rule if tensor.is_floating_point() else tensor.dtype
+    return rule(name, tensor) or tensor.dtype
+
+
+def is_dtensor(tensor: Any) -> bool:
+    """Whether a tensor is spread over a device mesh."""
+    return type(tensor).__name__ == "DTensor" or hasattr(tensor, "device_mesh")
+
+
+def has_dtensors(tensors: dict[str, Any]) -> bool:
+    """Whether a model is sharded, so that ShardedPublisher is the one to take."""
+    return any(is_dtensor(tensor) for tensor in tensors.values())
+
+
+@dataclass(frozen=True)
+class LocalTensor:
+    """What this rank holds of one tensor."""
+
+    name: str
+    dtype: torch.dtype
+    entry: tuple[str, str, tuple[int, ...]]  # as the schema has it
+    elements: int
+    held: Range
+    in_rows: bool  # False: it is brought into rows at every publish
+
+
+def _as_rows(tensor: Any) -> Any:
+    """The tensor with its rows, and nothing else, divided among the ranks. A collective."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    placements = [Replicate() if p.is_replicate() else Shard(0) for p in tensor.placements]
+    try:
+        return tensor.redistribute(placements=placements)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Some ways between placements are not paved; every tensor can be made whole.
+        return tensor.redistribute(placements=[Replicate()] * len(placements))
+
+
+def _has_rows(tensor: Any) -> bool:
+    from torch.distributed.tensor import Shard
+
+    return all(p.is_replicate() or (type(p) is Shard and p.dim == 0) for p in tensor.placements)
+
+
+def _held_rows(tensor: Any, shape: tuple[int, ...]) -> Range:
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if tensor.device_mesh.get_coordinate() is None:
+        return (0, 0)
+    local, offset = compute_local_shape_and_global_offset(
+        shape, tensor.device_mesh, tensor.placements
+    )
+    row = int(np.prod(shape[1:], dtype=np.int64)) if shape else 1
+    if not shape:
+        return (0, 1)
+    return (offset[0] * row, (offset[0] + local[0]) * row) if 0 not in local else (0, 0)
+
+
+def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
+    """What this rank holds of `tensor`. A collective for tensors that are not divided by rows."""
+    if tensor.is_meta:
+        raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+    dtype = publish_dtype(rule, name, tensor)
+    probe = torch.empty(0, dtype=dtype)
+    shape = tuple(int(size) for size in tensor.shape)
+    elements = int(np.prod(shape, dtype=np.int64))
+    entry = (name, dtype_text(probe), shape_of(torch.empty(shape, dtype=dtype, device="meta")))
+    if not is_dtensor(tensor):
+        return LocalTensor(name, dtype, entry, elements, (0, elements), True)
+    in_rows = _has_rows(tensor)
+    rows = tensor if in_rows else _as_rows(tensor)
+    return LocalTensor(name, dtype, entry, elements, _held_rows(rows, shape), in_rows)
+
+
+def local_bytes(tensor: Any, local: LocalTensor) -> np.ndarray:
+    """The bytes of what this rank holds, in the published dtype; in place where that is possible."""
+    with torch.no_grad():
+        if is_dtensor(tensor):
+            tensor = (tensor if local.in_rows else _as_rows(tensor)).to_local()
+        tensor = tensor.detach()
+        # Rounded where it lies: what crosses to the host is what is published.
+        tensor = tensor.to(local.dtype).to("cpu").contiguous()
+    low, high = local.held
+    view = byte_view(local.name, tensor)
+    wanted = (high - low) * tensor.element_size()
+    if high > low and view.size != wanted:
+        raise Invalid(
+            f"tensor '{local.name}' has {view.size} bytes on this rank where {wanted} were at first; "
+            "it was replaced by another: make a new publisher"
+        )
+    return view[:wanted]

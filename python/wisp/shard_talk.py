@@ -1,0 +1,70 @@
+"""How the ranks of a sharded trainer talk about a step: keys in the trainer's c10d store.
+
+No collectives: a rank that died or hangs leaves a key unwritten, and whoever waits for it can say
+whose it is. Waiting is polling, so that the store is never held from the training thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .errors import Unavailable
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
+#: How many past steps' keys are kept for ranks that come late.
+_KEPT_ROUNDS = 16
+
+
+class ShardTalk:
+    """The keys of one ShardedPublisher, as one rank sees them. Rounds count its publish calls."""
+
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
+        self._store = store
+        self.rank = rank
+        self.ranks = ranks
+
+    def put(self, key: str, value: bytes) -> None:
+        """Says something; a key is written once."""
+        self._guard(lambda: self._store.set(key, value))
+
+    def get(self, key: str) -> bytes | None:
+        """What was said, or None if it was not."""
+        if not self._guard(lambda: self._store.check([key])):
+            return None
+        return bytes(self._guard(lambda: self._store.get(key)))
+
+    def wait(self, keys: Iterable[str], deadline: float, *, unless: str | None = None) -> list[str]:
+        """Waits until all keys are there, or `unless` is; the keys missing at the deadline."""
+        missing = list(keys)
+        pause = _FIRST_PAUSE
+        while True:
+            missing = [key for key in missing if not self._guard(lambda k=key: self._store.check([k]))]
+            if not missing or (unless is not None and self.get(unless) is not None):
+                return missing
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return missing
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def forget(self, round_number: int) -> None:
+        """Removes what no rank can be waiting for any more; rank 0 does it."""
+        old = round_number - _KEPT_ROUNDS
+        if old < 0:
+            return
+        keys = [f"{old}/{what}" for what in ("call", "verdict")]
+        keys += [f"{old}/{what}/{r}" for what in ("ready", "slip", "anchor") for r in range(self.ranks)]
+        for key in keys:
+            self._guard(lambda k=key: self._store.delete_key(k))
+
+    def _guard(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except RuntimeError as error:
+            raise Unavailable(
+                f"rank {self.rank}: the store that the ranks meet at cannot be reached ({error}); "
+                "the rank that holds it, mostly rank 0, is gone"
+            ) from error
