@@ -1,5 +1,7 @@
 """wisp: weights in sparse patches. Delta weight sync for reinforcement learning, bit for bit."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import stores
 from ._native import kernel_name
 from ._native import version as __version__
@@ -26,6 +28,9 @@ from .follower import Follower, SyncReport
 from .runs import compact, doctor, export, init, log, retain, scrub, status
 from .targets import Changes, TensorChange
 
+if TYPE_CHECKING:
+    from .sharded import ShardedPublisher, ShardedReport
+
 __all__ = [
     "Changes",
     "Conflict",
@@ -43,6 +48,8 @@ __all__ = [
     "NoRun",
     "NoSpace",
     "NotFound",
+    "ShardedPublisher",
+    "ShardedReport",
     "SyncReport",
     "TensorChange",
     "Unavailable",
@@ -66,3 +73,12 @@ __all__ = [
     "stores",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What needs torch is imported when it is asked for.
+    if name in ("ShardedPublisher", "ShardedReport"):
+        from . import sharded
+
+        return getattr(sharded, name)
+    raise AttributeError(f"module 'wisp' has no attribute '{name}'")

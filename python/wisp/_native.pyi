@@ -371,6 +371,62 @@ def read_log(where: Location, count: int, trust: Sequence[str] = ...) -> list[Lo
 
 def read_status(where: Location, count_objects: bool = ..., trust: Sequence[str] = ...) -> RunStatus: ...
 
+SHARD_LOG2_BLOCK_ELEMENTS: int = ...
+
+class ShardWriter:
+    """One rank's blocks, coded and uploaded."""
+
+    @property
+    def base(self) -> str | None: ...
+
+    def adopt(self, folder: str | os.PathLike, state: str) -> None:
+        """Takes this rank's blocks out of a checkpoint folder."""
+
+    def code(self, call: str, spans: list) -> dict: ...
+
+    def deliver(self, call: str) -> bytes: ...
+
+    def advance(self, state: str) -> None: ...
+
+    def drop(self) -> None: ...
+
+def open_shard_writer(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], rank: int, spans: Sequence[tuple[int, int, int]], scratch: str | os.PathLike | None = ..., threads: int = ..., log2: int = ..., inline_bytes: int = ..., part_bytes: int = ...) -> ShardWriter: ...
+
+class WovenSession:
+    """Rank 0: calls the ranks, and commits."""
+
+    def call(self, step: int, whole: bool = ...) -> str: ...
+
+    def commit(self, call: str, slips: list) -> dict: ...
+
+    @property
+    def landing(self) -> str | None: ...
+
+    def anchor_call(self) -> str | None: ...
+
+    def commit_anchor(self, call: str, slips: list) -> dict: ...
+
+    def heartbeat(self) -> None: ...
+
+    @property
+    def next_step(self) -> int: ...
+
+    @property
+    def has_state(self) -> bool: ...
+
+    @property
+    def run(self) -> str: ...
+
+def open_woven_session(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], anchor_every: int = ..., trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., side_files: Sequence[str | os.PathLike] = ..., scratch: str | os.PathLike | None = ..., expires_after: float = ...) -> WovenSession: ...
+
+def pull_head(where: Location, folder: str | os.PathLike, trust: Sequence[str] = ..., threads: int = ...) -> str | None:
+    """
+    The newest state into a folder; its digest, or None when there is none yet.
+    """
+
+def call_base(call: str) -> str | None:
+    """The state that a call stands on; None when it asks for whole weights."""
+
 class CompactReport:
     """What compact() merged."""
 

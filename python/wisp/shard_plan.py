@@ -1,9 +1,9 @@
 """Who codes what: the blocks of every tensor divided among the ranks that hold its elements.
 
-A tensor is seen flat. Each rank holds one contiguous range of it (its rows), perhaps none. It is cut
-into blocks of 2^log2 elements; a block that lies on one rank is that rank's. One that lies on several
-is given to one of them, in turn, and the others send it their pieces at every publish: at most one
-block per tensor and boundary. Every rank computes the same plan from the same ranges.
+A tensor is seen flat. Each rank holds one contiguous range of it (its rows), perhaps none. It is
+cut into blocks of 2^log2 elements; a block that lies on one rank is that rank's. One that lies on
+several is given to one of them, in turn, and the others send it their pieces at every publish: at
+most one block per tensor and boundary. Every rank computes the same plan from the same ranges.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ShardPlan:
 def holders_of(name: str, elements: int, ranges: Sequence[Range]) -> list[tuple[int, int, int]]:
     """[(low, high, rank), …] that cover the tensor once, of what each rank holds.
 
-    Of ranks that hold the same range (replicas) the lowest is taken, for all of its tensors, so that
-    what is published is one replica's state. Raises Invalid for gaps and overlaps.
+    Of ranks that hold the same range (replicas) the lowest is taken, for all of its tensors, so
+    that what is published is one replica's state. Raises Invalid for gaps and overlaps.
     """
     taken: list[tuple[int, int, int]] = []
     at = 0
@@ -60,8 +60,8 @@ def holders_of(name: str, elements: int, ranges: Sequence[Range]) -> list[tuple[
         at = high
     if at != elements:
         raise Invalid(
-            f"tensor '{name}': the ranks hold {list(ranges)} of its {elements} elements, which does "
-            "not cover it once"
+            f"tensor '{name}': the ranks hold {list(ranges)} of its {elements} elements, which "
+            "does not cover it once"
         )
     return taken
 

@@ -97,7 +97,7 @@ def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
 
 
 def local_bytes(tensor: Any, local: LocalTensor) -> np.ndarray:
-    """The bytes of what this rank holds, in the published dtype; in place where that is possible."""
+    """The bytes of what this rank holds, in the published dtype; in place where possible."""
     with torch.no_grad():
         if is_dtensor(tensor):
             tensor = (tensor if local.in_rows else _as_rows(tensor)).to_local()
@@ -109,7 +109,7 @@ def local_bytes(tensor: Any, local: LocalTensor) -> np.ndarray:
     wanted = (high - low) * tensor.element_size()
     if high > low and view.size != wanted:
         raise Invalid(
-            f"tensor '{local.name}' has {view.size} bytes on this rank where {wanted} were at first; "
+            f"tensor '{local.name}' has {view.size} bytes on this rank, {wanted} at first; "
             "it was replaced by another: make a new publisher"
         )
     return view[:wanted]

@@ -32,7 +32,7 @@ class ShardTalk:
 
     def get(self, key: str) -> bytes | None:
         """What was said, or None if it was not."""
-        if not self._guard(lambda: self._store.check([key])):
+        if not self._is_there(key):
             return None
         return bytes(self._guard(lambda: self._store.get(key)))
 
@@ -41,7 +41,7 @@ class ShardTalk:
         missing = list(keys)
         pause = _FIRST_PAUSE
         while True:
-            missing = [key for key in missing if not self._guard(lambda k=key: self._store.check([k]))]
+            missing = [key for key in missing if not self._is_there(key)]
             if not missing or (unless is not None and self.get(unless) is not None):
                 return missing
             left = deadline - time.monotonic()
@@ -56,9 +56,13 @@ class ShardTalk:
         if old < 0:
             return
         keys = [f"{old}/{what}" for what in ("call", "verdict")]
-        keys += [f"{old}/{what}/{r}" for what in ("ready", "slip", "anchor") for r in range(self.ranks)]
+        for what in ("ready", "slip", "anchor"):
+            keys += [f"{old}/{what}/{rank}" for rank in range(self.ranks)]
         for key in keys:
             self._guard(lambda k=key: self._store.delete_key(k))
+
+    def _is_there(self, key: str) -> bool:
+        return bool(self._guard(lambda: self._store.check([key])))
 
     def _guard(self, ask: Callable[[], Any]) -> Any:
         try:

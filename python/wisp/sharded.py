@@ -1,7 +1,7 @@
-"""Publishing a model whose weights are spread over the ranks of torch.distributed, without a gather.
+"""Publishing a model whose weights are spread over ranks of torch.distributed, without a gather.
 
-Each rank codes and uploads the rows it holds; rank 0 commits. What lands in the bucket is byte for byte
-what a trainer with all weights in one place would have written.
+Each rank codes and uploads the rows it holds; rank 0 commits. What lands in the bucket is byte for
+byte what a trainer with all weights in one place would have written.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class _Round:
 class ShardedPublisher:
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
-    All ranks of `group` make one, and call publish() for the same steps. publish() returns when what
-    changed is coded; uploading goes on behind the training's back until the next call.
+    All ranks of `group` make one, and call publish() for the same steps. publish() returns when
+    what changed is coded; uploading goes on behind the training's back until the next call.
 
-    A rank that dies or hangs costs the step: after `timeout` seconds all others get Unavailable, which
-    names it. Nothing is lost; the next step that all ranks deliver holds everything.
+    A rank that dies or hangs costs the step: after `timeout` seconds all others get Unavailable,
+    which names it. Nothing is lost; the next step that all ranks deliver holds everything.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
@@ -88,7 +88,7 @@ class ShardedPublisher:
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
     background: False: publish() waits until the step is committed, and returns its report.
-    on_error: "raise" raises what failed at the next publish; "warn" logs it. Fenced is always raised.
+    on_error: "raise" raises what failed at the next publish; "warn" logs it, all but Fenced.
     """
 
     def __init__(
@@ -245,7 +245,9 @@ class ShardedPublisher:
 
         def adopt() -> None:
             if self._talk.wait([key], time.monotonic() + open_timeout):
-                raise Unavailable(f"rank {leader} did not take the newest state in {open_timeout} s")
+                raise Unavailable(
+                    f"rank {leader} did not take the newest state within {open_timeout:g} s"
+                )
             told = json.loads(self._talk.get(key) or b"{}")
             if "kind" in told:
                 raise exception_of(told["kind"], told["text"])
@@ -435,7 +437,7 @@ class ShardedPublisher:
         try:
             state = _native.pull_head(self._place, folder, self._trust, self._threads)
             if state != base:
-                raise WrongBase(f"rank {self.rank}: the run is not at the state it is to go on from")
+                raise WrongBase(f"rank {self.rank}: the run is not where rank 0 says it is")
             self._writer.adopt(folder, state)
             self._lost = False
         finally:
@@ -446,8 +448,8 @@ class ShardedPublisher:
         peers = range(len(self._world)) if renewing else self._plan.peers
         verdict = round_.key("verdict")
         keys = [round_.key("ready", peer) for peer in peers]
-        # Nobody starts a message before its partner is there: a rank that hangs is named, and leaves
-        # the group whole. Rank 0 gives up first, and says so.
+        # Nobody starts a message before its partner is there: a rank that hangs is named, and
+        # leaves the group whole. Rank 0 gives up first, and says so.
         patience = round_.deadline + (0 if self.rank == 0 else self._timeout)
         missing = self._talk.wait(keys, patience, unless=verdict)
         self._raise_verdict(verdict)

@@ -25,7 +25,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _run(rank: int, world: int, port: int, work: Callable[..., Any], args: tuple, pipe: Any) -> None:
+def _run(
+    rank: int, world: int, port: int, work: Callable[..., Any], args: tuple[Any, ...], pipe: Any
+) -> None:
     try:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         torch.set_num_threads(1)
@@ -42,7 +44,9 @@ def _run(rank: int, world: int, port: int, work: Callable[..., Any], args: tuple
         os._exit(0)
 
 
-def run_ranks(world: int, work: Callable[..., Any], *args: Any, lost: tuple[int, ...] = ()) -> list[Any]:
+def run_ranks(
+    world: int, work: Callable[..., Any], *args: Any, lost: tuple[int, ...] = ()
+) -> list[Any]:
     """work(rank, world, *args) in `world` processes; what each returned, None for those `lost`."""
     port = free_port()
     ranks = []
