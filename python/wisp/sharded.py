@@ -372,6 +372,9 @@ class ShardedPublisher:
             self._call(number, step)
         told = self._receive_call(number, step, deadline)
         call = told["call"]
+        if self._unseen is not None:
+            # A verdict that this rank missed: it was given before this call was made.
+            self._read_verdict(self._unseen)
         round_ = _Round(number, step, call, deadline, started, {})
         try:
             if told["step"] != step:
@@ -405,9 +408,6 @@ class ShardedPublisher:
         self._talk.put(f"{number}/call", json.dumps(told).encode())
 
     def _receive_call(self, number: int, step: int, deadline: float) -> dict[str, Any]:
-        if self._unseen is not None:
-            # A verdict that this rank missed may have come since.
-            self._read_verdict(self._unseen)
         verdict = f"{number}/verdict"
         closed = self._talk.get("closed")
         late = closed is not None and int(closed) >= number and self._talk.get(verdict) is None

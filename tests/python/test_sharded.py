@@ -243,6 +243,7 @@ def lose_a_rank(rank: int, world: int, url: str, how: str) -> list[str]:
     publisher._timeout = 90.0
     if how == "hangs":
         nudge(model, 2)
+        publisher._renew = rank == 0  # as after a message that broke off
         said.append(publisher.publish(2).kind)
     return said
 
@@ -261,6 +262,38 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     answers = run_ranks(3, lose_a_rank, str(tmp_path / "run"), "dies", lost=(2,))
     for said in answers[:2]:
         assert "rank 2 did not deliver step 1 within 2 s" in said[0]
+
+
+def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:
+    """Rank 1 never hears what became of step 1."""
+    tensors = named(sharded_model(init_device_mesh("cpu", (world,))))
+    publisher = ShardedPublisher(
+        url, tensors, timeout=90, background=False, log2_block_elements=LOG2
+    )
+    publisher.publish(0)
+    said = []
+    hear = publisher._talk.wait
+    if rank == 1:
+        publisher._talk.wait = lambda keys, *rest, **more: (
+            keys if keys == ["1/verdict"] else hear(keys, *rest, **more)
+        )
+    for step in (1, 2):
+        nudge(tensors, step)
+        try:
+            said.append(publisher.publish(step).state)
+        except wisp.Unavailable as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_rank_that_missed_a_verdict_goes_on_with_its_own_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing may be taken from the bucket for it.
+    monkeypatch.setattr(_native, "pull_head", None)
+    first, second = run_ranks(2, miss_a_verdict, str(tmp_path / "run"))
+    assert "rank 0 did not say what became of step 1" in second[0]
+    assert first[1] == second[1]
 
 
 def disagree(rank: int, world: int, url: str) -> list[str]:
