@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ struct PublishOptions {
     /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
     std::optional<std::filesystem::path> public_base;
     std::string public_base_name;
+    /// Stands in the header of anchors that are not copied from files.
+    std::map<std::string, std::string> metadata = {{"format", "pt"}};
     /// Configuration, tokenizer and the like that belong beside the weights.
     std::vector<std::filesystem::path> side_files;
     unsigned threads = 0;
@@ -73,6 +76,7 @@ class Publisher {
     /// kUnavailable the step may or may not be committed; the next call finds out.
     /// A step at or below the head's is a rewind: a new epoch with an anchor of its own.
     Result<PublishReport> publish(const Weights& weights, std::uint64_t step);
+    Result<PublishReport> publish(WeightStream& weights, std::uint64_t step);
     /// Says that the trainer lives, and moves the expiry on.
     Result<void> heartbeat();
     /// What would be taken for the next step if the caller names none.
@@ -104,6 +108,9 @@ class AsyncPublisher {
     };
     /// kFenced as publish(); other failures of earlier steps are retried with the next.
     Result<Submitted> submit(const Weights& weights, std::uint64_t step);
+    Result<Submitted> submit(WeightStream& weights, std::uint64_t step);
+    /// kWrongBase when the changes are not against the baseline: submit the weights instead.
+    Result<Submitted> submit(ChangeStream& changes, std::uint64_t step);
     /// Waits until everything submitted is committed, or says why it is not.
     Result<void> flush();
 

@@ -14,6 +14,7 @@
 
 #include "wisp/clock.hpp"
 #include "wisp/digest.hpp"
+#include "wisp/inspect.hpp"
 #include "wisp/result.hpp"
 #include "wisp/store.hpp"
 #include "wisp/trust.hpp"
@@ -78,6 +79,11 @@ struct LogLine {
 /// The newest `count` commits that are still there, newest first.
 Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count,
                                       const RunOptions& options);
+
+/// What the delta of a commit that is still there changed, tensor by tensor. kNotFound when it has
+/// none: an anchor, a fence, or a state in which nothing changed.
+Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
+                                  const RunOptions& options);
 
 struct ReplicaLine {
     std::string id;

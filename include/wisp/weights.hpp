@@ -1,9 +1,14 @@
-// Weights somewhere in memory: a mapped checkpoint, a trainer's tensors, a replica's copy.
+// Weights somewhere in memory: a mapped checkpoint, a trainer's tensors, a replica's copy; or
+// weights that are never in memory all at once and are asked for group by group.
+//
+// A WeightStream is read by one thread at a time, a group it has handed out by several.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 
 namespace wisp {
@@ -21,6 +26,49 @@ class MutableWeights : public Weights {
   public:
     /// The memory that bytes() shows.
     virtual std::span<std::byte> writable_bytes(std::size_t tensor) = 0;
+};
+
+/// Where tensors may be cut into pieces: at multiples of this many elements.
+inline constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;
+
+/// Consecutive elements of one tensor.
+struct WeightPiece {
+    std::size_t tensor = 0;
+    std::uint64_t first_element = 0;  // a multiple of kPieceElements
+    std::span<const std::byte> bytes;
+    /// The bytes are float32 and the schema says bf16: rounded to the nearest, ties to even.
+    bool is_f32 = false;
+};
+
+class WeightStream {
+  public:
+    virtual ~WeightStream() = default;
+    virtual const Schema& schema() const = 0;
+    /// Goes back to the first tensor: a publish that met another commit reads everything again.
+    virtual Result<void> restart() = 0;
+    /// The next pieces, each beginning where the one before ends, in the order of the schema; none
+    /// after the last. What they point to stays as it is until the next call.
+    virtual Result<std::span<const WeightPiece>> next() = 0;
+    /// The same weights, if all of them lie in memory: anchors are then made straight from there.
+    virtual const Weights* whole() const { return nullptr; }
+};
+
+/// Changed elements of one tensor, as somebody else found them.
+struct TensorChanges {
+    std::size_t tensor = 0;
+    std::uint64_t first_element = 0;           // a multiple of kPieceElements
+    std::span<const std::uint32_t> positions;  // from there on, strictly increasing
+    std::span<const std::byte> old_bits;       // held against the baseline's
+    std::span<const std::byte> new_bits;
+};
+
+class ChangeStream {
+  public:
+    virtual ~ChangeStream() = default;
+    virtual const Schema& schema() const = 0;
+    /// In ascending order of tensor and first element, each position in one of them only; without
+    /// positions after the last. What it points to stays as it is until the next call.
+    virtual Result<TensorChanges> next() = 0;
 };
 
 }  // namespace wisp

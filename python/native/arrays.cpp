@@ -19,7 +19,9 @@ namespace {
                             traits_of(tensor.dtype).name, shape_text(tensor.shape), why)});
 }
 
-TensorInfo read_info(nb::handle entry) {
+}  // namespace
+
+TensorInfo tensor_info(nb::handle entry) {
     TensorInfo tensor;
     tensor.name = nb::cast<std::string>(entry[0]);
     const auto dtype = nb::cast<std::string>(entry[1]);
@@ -34,8 +36,6 @@ TensorInfo read_info(nb::handle entry) {
     tensor.shape = nb::cast<std::vector<std::uint64_t>>(entry[2]);
     return tensor;
 }
-
-}  // namespace
 
 HeldBuffer::~HeldBuffer() {
     if (buffer_.obj == nullptr) return;
@@ -59,7 +59,7 @@ HostWeights::HostWeights(nb::iterable tensors, bool writable) : writable_(writab
     std::vector<TensorInfo> infos;
     std::map<std::string, std::span<std::byte>> spans;
     for (const nb::handle entry : tensors) {
-        TensorInfo tensor = read_info(entry);
+        TensorInfo tensor = tensor_info(entry);
         const std::uint64_t wanted = value_of(byte_count_of(tensor));
         buffers_.push_back(std::make_unique<HeldBuffer>());
         if (!buffers_.back()->hold(entry[3], writable)) {

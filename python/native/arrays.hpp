@@ -53,6 +53,9 @@ class HostWeights : public MutableWeights {
     bool writable_ = false;
 };
 
+/// What (name, dtype as safetensors spells it, shape, …) says of a tensor.
+TensorInfo tensor_info(nb::handle entry);
+
 /// [(name, dtype, shape), …] in the order of the schema.
 nb::list schema_list(const Schema& schema);
 

@@ -14,5 +14,6 @@ void bind_runs(nb::module_& module);
 void bind_sharding(nb::module_& module);
 void bind_upkeep(nb::module_& module);
 void bind_following(nb::module_& module);
+void bind_publishing(nb::module_& module);
 
 }  // namespace wisp::python

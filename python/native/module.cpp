@@ -16,4 +16,5 @@ NB_MODULE(_native, module) {
     wisp::python::bind_sharding(module);
     wisp::python::bind_upkeep(module);
     wisp::python::bind_following(module);
+    wisp::python::bind_publishing(module);
 }

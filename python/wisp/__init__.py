@@ -25,6 +25,7 @@ from .errors import (
     WrongBase,
 )
 from .follower import Follower, SyncReport
+from .publisher import Publisher, PublishStats
 from .runs import compact, doctor, export, init, log, retain, scrub, status
 from .targets import Changes, TensorChange
 
@@ -48,6 +49,8 @@ __all__ = [
     "NoRun",
     "NoSpace",
     "NotFound",
+    "PublishStats",
+    "Publisher",
     "ShardedPublisher",
     "ShardedReport",
     "SyncReport",

@@ -1,6 +1,6 @@
 """The C++ side of wisp. Use the package `wisp`; names here may change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import os
 
 
@@ -695,3 +695,117 @@ class FollowSession:
     def release(self) -> None: ...
 
     def shut(self) -> None: ...
+
+class PublishReport:
+    """A step that was committed."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def anchored(self) -> bool: ...
+
+    @property
+    def rewound(self) -> bool: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+    @property
+    def delta_bytes(self) -> int: ...
+
+    @property
+    def anchor_bytes(self) -> int: ...
+
+    @property
+    def uploaded_bytes(self) -> int: ...
+
+    @property
+    def reused_bytes(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def diff_seconds(self) -> float: ...
+
+    @property
+    def upload_seconds(self) -> float: ...
+
+    @property
+    def commit_seconds(self) -> float: ...
+
+    @property
+    def baseline_seconds(self) -> float: ...
+
+class Schema:
+    """Names, dtypes and shapes, in ascending order of name."""
+
+    def __init__(self, tensors: Iterable) -> None: ...
+
+    @property
+    def tensors(self) -> list: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def total_elements(self) -> int: ...
+
+PIECE_ELEMENTS: int = ...
+
+class PublishSession:
+    """A publisher and its baseline in memory."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def next_step(self) -> int:
+        """When the publisher was opened."""
+
+    @property
+    def schema(self) -> list | None:
+        """
+        Of the run's newest state when the publisher was opened; None: there is none.
+        """
+
+    def submit(self, schema: Schema, next: Callable, restart: Callable, step: int) -> bool:
+        """Whether an earlier step that still waited was folded into this one."""
+
+    def submit_changes(self, schema: Schema, next: Callable, step: int) -> bool: ...
+
+    def flush(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def news(self) -> list:
+        """Reports and exceptions since the last call."""
+
+    def take_adopted(self) -> bool: ...
+
+    def take_moves(self) -> list: ...
+
+    def read_baseline(self, tensor: int, into: object) -> None: ...
+
+def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> list[tuple[str, int, int, int]]:
+    """
+    [(name, elements, changed elements, stored bytes), …] of a commit's delta.
+    """
+
+def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Sequence[str], sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float, threads: int, keep_moves: bool) -> PublishSession: ...

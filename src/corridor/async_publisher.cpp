@@ -1,9 +1,10 @@
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
+#include "base/stopwatch.hpp"
 #include "base/try.hpp"
+#include "corridor/block_feed.hpp"
 #include "corridor/delta_writer.hpp"
 #include "corridor/publisher_state.hpp"
 
@@ -34,6 +35,22 @@ struct AsyncPublisher::State {
     std::uint64_t failures = 0;
     std::jthread worker;
 
+    /// Prepares a step against the baseline and puts it where the worker finds it.
+    Result<Submitted> take(const std::function<Result<PreparedStep>(PublishDesk&)>& prepare) {
+        const std::lock_guard baseline(desk().baseline_mutex());
+        {
+            const std::lock_guard lock(mutex);
+            if (fatal) return std::unexpected(*fatal);
+        }
+        WISP_ASSIGN(PreparedStep prepared, prepare(desk()));
+        const std::lock_guard lock(mutex);
+        Submitted submitted;
+        submitted.folded = waiting.has_value();
+        waiting = std::move(prepared);
+        changed.notify_all();
+        return submitted;
+    }
+
     void tell(const Result<PublishReport>& result) {
         if (done) done(result);
     }
@@ -45,7 +62,7 @@ struct AsyncPublisher::State {
             const std::lock_guard lock(mutex);
             if (waiting && step.diff.changed_elements > 0) rebase(step);
         }
-        desk().advance(step, nullptr, report);
+        desk().advance(step, report);
     }
 
     void rebase(const PreparedStep& onto) {
@@ -86,7 +103,7 @@ struct AsyncPublisher::State {
                 return true;
             }
         }
-        auto report = desk().commit(step, nullptr);
+        auto report = desk().commit(step);
         if (!report && report.error().kind == ErrorKind::kConflict) {
             // An earlier commit of ours turned up, and this step does not stand on it.
             {
@@ -95,7 +112,6 @@ struct AsyncPublisher::State {
                 waiting.reset();
                 WISP_TRY(desk().settle());
             }
-            tell(report);
             return std::unexpected(report.error());
         }
         if (!report) return std::unexpected(std::move(report).error());
@@ -128,6 +144,7 @@ struct AsyncPublisher::State {
             busy = true;
             lock.unlock();
             const auto worked = work_on(*step);
+            if (!worked) tell(std::unexpected(worked.error()));
             lock.lock();
             if (worked) {
                 step.reset();
@@ -167,36 +184,33 @@ Result<AsyncPublisher> AsyncPublisher::start(Publisher publisher, Done done) {
 
 Result<AsyncPublisher::Submitted> AsyncPublisher::submit(const Weights& weights,
                                                          std::uint64_t step) {
-    const auto start = std::chrono::steady_clock::now();
-    Submitted submitted;
-    const auto blocked = [&] {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
-    {
-        const std::lock_guard baseline(state_->desk().baseline_mutex());
-        {
-            const std::lock_guard lock(state_->mutex);
-            if (state_->fatal) return std::unexpected(*state_->fatal);
-        }
-        auto prepared = state_->desk().prepare_delta(weights, step);
-        if (prepared) {
-            const std::lock_guard lock(state_->mutex);
-            submitted.folded = state_->waiting.has_value();
-            state_->waiting = std::move(*prepared);
-            state_->changed.notify_all();
-            submitted.blocked_seconds = blocked();
-            return submitted;
-        }
-        if (prepared.error().kind != ErrorKind::kWrongBase) {
-            return std::unexpected(std::move(prepared).error());
-        }
+    WholeStream stream(weights);
+    return submit(stream, step);
+}
+
+Result<AsyncPublisher::Submitted> AsyncPublisher::submit(WeightStream& weights,
+                                                         std::uint64_t step) {
+    const Stopwatch timer;
+    auto submitted =
+        state_->take([&](PublishDesk& desk) { return desk.prepare_delta(weights, step); });
+    if (!submitted && submitted.error().kind == ErrorKind::kWrongBase) {
+        // The first state, another schema, or a damaged baseline: rare enough to wait for.
+        WISP_TRY(flush());
+        const auto report = state_->publisher.publish(weights, step);
+        state_->tell(report);
+        if (!report) return std::unexpected(report.error());
+        submitted = Submitted{};
     }
-    // The first state, another schema, or a damaged baseline: rare enough to wait for.
-    WISP_TRY(flush());
-    const auto report = state_->publisher.publish(weights, step);
-    state_->tell(report);
-    if (!report) return std::unexpected(report.error());
-    submitted.blocked_seconds = blocked();
+    if (submitted) submitted->blocked_seconds = timer.seconds();
+    return submitted;
+}
+
+Result<AsyncPublisher::Submitted> AsyncPublisher::submit(ChangeStream& changes,
+                                                         std::uint64_t step) {
+    const Stopwatch timer;
+    auto submitted =
+        state_->take([&](PublishDesk& desk) { return desk.prepare_changes(changes, step); });
+    if (submitted) submitted->blocked_seconds = timer.seconds();
     return submitted;
 }
 

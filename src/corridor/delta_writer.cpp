@@ -46,6 +46,22 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
     return written;
 }
 
+WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
+                                         std::span<const std::byte> old_block, BlockChanges changes,
+                                         const TensorSeed& seed, WriteWorker& worker) const {
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    written.encoded.changed_elements = changes.count();
+    if (changes.empty()) return written;
+    written.touched = touched_sums(old_block, changes, seed, range.first_word());
+    if (codec_ == Codec::kCompact) {
+        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
+        worker.encoder.encode(old_block, changes, traits_of(dtype), written.encoded.coded);
+    }
+    written.changes = std::move(changes);
+    return written;
+}
+
 Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
     touched_ += block.touched;
     old_state_ += block.old_state;
@@ -76,7 +92,7 @@ Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
     return sealer_->add(block.encoded);
 }
 
-Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t step) {
+Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t step, Keep keep) {
     DeltaFacts facts;
     facts.codec = codec_;
     facts.step = step;
@@ -86,7 +102,7 @@ Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t st
     facts.result = base - touched_.before + touched_.after;
     facts.schema_digest = schema_->digest();
     WISP_ASSIGN(SealedObject sealed, sealer_->finish(facts));
-    WISP_TRY(sealed.commit());
+    WISP_TRY(keep == Keep::kForGood ? sealed.commit() : sealed.commit_unsynced());
     DiffReport report;
     report.step = step;
     report.total_elements = facts.total_elements;

@@ -15,6 +15,9 @@
 
 namespace wisp {
 
+/// Whether a delta must survive the power, or is only on its way into a bucket.
+enum class Keep { kForGood, kForNow };
+
 /// What one worker hands over for one block.
 struct WrittenBlock {
     EncodedBlock encoded;  // compact only; the other codecs are encoded in order
@@ -28,6 +31,7 @@ struct WriteWorker {
     Detector detector;
     DetectedBlock found;
     BlockEncoder encoder;
+    Bytes rounded;  // the new block, where it came in another dtype
 };
 
 /// What changed from one block to the other, as the compact codec writes it.
@@ -47,10 +51,15 @@ class DeltaWriter {
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
                         std::span<const std::byte> new_block, const TensorSeed& seed,
                         WriteWorker& worker) const;
+    /// As encode(), with the changes known already. They hold bits that differ from the old ones.
+    WrittenBlock encode_changes(const BlockRange& range, std::span<const std::byte> old_block,
+                                BlockChanges changes, const TensorSeed& seed,
+                                WriteWorker& worker) const;
     /// In the order of the grid.
     Result<void> add(const BlockRange& range, WrittenBlock block);
     /// `base` is the digest of the whole old state.
-    Result<DiffReport> finish(const StateDigest& base, std::uint64_t step);
+    Result<DiffReport> finish(const StateDigest& base, std::uint64_t step,
+                              Keep keep = Keep::kForGood);
 
     const StateDigest& old_state() const { return old_state_; }
 
@@ -69,8 +78,18 @@ class DeltaWriter {
 
 /// As diff(), between weights wherever they lie. The schemas must be the same.
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
-                                const std::filesystem::path& delta, const DiffOptions& options,
-                                KeptChanges* kept = nullptr);
+                                const std::filesystem::path& delta, const DiffOptions& options);
+/// The stream is read once, from its beginning; what changed is also put into `kept`.
+Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
+                               const std::filesystem::path& delta, const DiffOptions& options,
+                               Keep keep = Keep::kForGood, KeptChanges* kept = nullptr);
+
+/// What others found to have changed since `base`, whose digest is `known`. kWrongBase when it did
+/// not hold the old bits they name.
+Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
+                                 ChangeStream& changes, const std::filesystem::path& delta,
+                                 const DiffOptions& options, Keep keep = Keep::kForGood,
+                                 KeptChanges* kept = nullptr);
 
 /// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
 /// the end of the second. Reads only the blocks that either touches.

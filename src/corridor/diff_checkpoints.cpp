@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
+#include "corridor/block_feed.hpp"
 #include "corridor/delta_writer.hpp"
 #include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
@@ -37,34 +38,45 @@ Result<DiffReport> diff(const Weights& old_state, const Weights& new_state,
 }
 
 Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
-                                const std::filesystem::path& delta, const DiffOptions& options,
-                                KeptChanges* kept) {
+                                const std::filesystem::path& delta, const DiffOptions& options) {
+    WholeStream stream(new_state);
+    return diff_stream(old_state, stream, delta, options);
+}
+
+Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
+                               const std::filesystem::path& delta, const DiffOptions& options,
+                               Keep keep, KeptChanges* kept) {
     const Schema& schema = old_state.schema();
-    const unsigned log2 = kDefaultLog2BlockElements;
-    WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, schema, log2));
+    WISP_ASSIGN(DeltaWriter writer,
+                DeltaWriter::create(delta, options.codec, schema, kDefaultLog2BlockElements));
     writer.keep_in(kept);
-    const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);
     const std::vector<TensorSeed> seeds = seeds_of(schema);
     std::uint64_t done = 0;
-
-    WISP_TRY(ordered_parallel<WrittenBlock>(
-        grid.count(), threads,
-        [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-            const BlockRange range = grid[index];
-            const auto old_block = range.of(old_state.bytes(range.tensor));
-            const auto new_block = range.of(new_state.bytes(range.tensor));
-            return writer.encode(range, old_block, new_block, seeds[range.tensor], workers[thread]);
-        },
-        [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-            const BlockRange range = grid[index];
-            WISP_TRY(writer.add(range, std::move(block)));
-            done += range.element_count * range.element_bytes;
-            if (options.progress) options.progress("diff", done, schema.total_bytes());
-            return {};
-        }));
-    return writer.finish(writer.old_state(), options.step.value_or(0));
+    BlockFeed feed(new_state, schema);
+    WISP_TRY(feed.restart());
+    for (;;) {
+        WISP_ASSIGN(const bool more, feed.next_group());
+        if (!more) break;
+        WISP_TRY(ordered_parallel<WrittenBlock>(
+            feed.count(), threads,
+            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+                const BlockRange range = feed.range(index);
+                const auto old_block = range.of(old_state.bytes(range.tensor));
+                const auto new_block = feed.block(index, workers[thread].rounded);
+                return writer.encode(range, old_block, new_block, seeds[range.tensor],
+                                     workers[thread]);
+            },
+            [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
+                const BlockRange range = feed.range(index);
+                WISP_TRY(writer.add(range, std::move(block)));
+                done += range.element_count * range.element_bytes;
+                if (options.progress) options.progress("diff", done, schema.total_bytes());
+                return {};
+            }));
+    }
+    return writer.finish(writer.old_state(), options.step.value_or(0), keep);
 }
 
 Result<StateDigest> digest_of(const Weights& weights, unsigned threads, const Progress& progress) {

@@ -66,7 +66,7 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
             WISP_ASSIGN(files, files_of(*checkpoint));
         } else {
             written = OwnedFile(new_file("anchor"));
-            WISP_TRY(write_weights(source, written.path()));
+            WISP_TRY(write_weights(source, written.path(), options_.metadata));
             files.push_back({written.path(), "model.safetensors", true});
         }
         for (const CheckpointSource& file : files) {

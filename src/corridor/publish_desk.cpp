@@ -108,58 +108,6 @@ Result<void> PublishDesk::follow_head() {
     return {};
 }
 
-bool PublishDesk::has_baseline(const Schema& schema) const {
-    const Weights* held = baseline_.weights();
-    return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
-           at_.state_seq != 0 && held->schema().digest() == schema.digest();
-}
-
-Result<PreparedStep> PublishDesk::prepare_delta(const Weights& weights, std::uint64_t step) {
-    const Stopwatch timer;
-    const Weights* held = baseline_.weights();
-    if (held == nullptr || at_.state_seq == 0 ||
-        held->schema().digest() != weights.schema().digest()) {
-        return fail(ErrorKind::kWrongBase,
-                    fmt::format("{} holds no state of this schema", shown(baseline_.label())));
-    }
-    PreparedStep prepared;
-    prepared.step = step;
-    prepared.delta = OwnedFile(new_file("delta"));
-    DiffOptions options;
-    options.codec = options_.codec;
-    options.threads = options_.threads;
-    options.step = step;
-    options.progress = options_.progress;
-    WISP_ASSIGN(prepared.diff,
-                diff_weights(*held, weights, prepared.delta.path(), options, &prepared.changes));
-    if (prepared.diff.base != at_.state) {
-        return fail(ErrorKind::kWrongBase,
-                    fmt::format("{} is not at the state it says", shown(baseline_.label())));
-    }
-    prepared.seconds = timer.seconds();
-    return prepared;
-}
-
-Result<PreparedStep> PublishDesk::prepare(const Weights& weights, std::uint64_t step) {
-    if (unsettled_) WISP_TRY(settle());
-    if (has_baseline(weights.schema())) {
-        auto prepared = prepare_delta(weights, step);
-        if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
-        // The baseline is damaged: fetch its state again.
-        WISP_TRY(baseline_.discard());
-        WISP_TRY(settle());
-        if (has_baseline(weights.schema())) return prepare_delta(weights, step);
-    }
-    PreparedStep whole;
-    whole.step = step;
-    const Stopwatch timer;
-    WISP_ASSIGN(whole.diff.result, digest_of(weights, options_.threads, options_.progress));
-    whole.diff.total_elements = weights.schema().total_elements();
-    whole.diff.changed_elements = whole.diff.total_elements;
-    whole.seconds = timer.seconds();
-    return whole;
-}
-
 Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, const PreparedStep& waiting) {
     PreparedStep rebased;
     rebased.step = waiting.step;
@@ -298,7 +246,7 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
     return report;
 }
 
-Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* whole) {
+Result<PublishReport> PublishDesk::commit(PreparedStep& step) {
     const Stopwatch upload_timer;
     const bool has_delta = !step.delta.path().empty();
     WISP_ASSIGN(StepDraft draft, draft_step(step.step, step.diff, has_delta));
@@ -307,7 +255,7 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
     const std::uint64_t epoch = draft.commit.epoch;
     std::optional<AnchorEntry> anchor;
     if (!has_delta) {
-        WISP_ASSIGN(anchor, upload_anchor(*whole, step.step, epoch));
+        WISP_ASSIGN(anchor, upload_anchor(*step.whole(), step.step, epoch));
     } else if (step.diff.changed_elements > 0) {
         const auto name_key = [&](std::string_view hash, PartNumber part) {
             return delta_key({step.step, epoch, hash, part});
@@ -325,43 +273,6 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step, const Weights* who
         WISP_TRY(uploader_.confirm(*delta, step.delta.path()));
     }
     return report;
-}
-
-void PublishDesk::advance(const PreparedStep& step, const Weights* whole, PublishReport& report) {
-    const Stopwatch timer;
-    if (report.kind == "present") return;
-    const ReplicaRecord after = record_after(at_, *head_);
-    const auto move = [&]() -> Result<void> {
-        if (!step.delta.path().empty()) {
-            if (step.diff.changed_elements == 0) return baseline_.save(after);
-            if (step.changes.complete()) {
-                auto moved = baseline_.overwrite(
-                    [&](const ChangeSink& sink) { return step.changes.hand_to(sink); }, after);
-                if (moved || moved.error().kind != ErrorKind::kUnsupported) return moved;
-            }
-            WISP_TRY(baseline_.apply({step.delta.path()}, after));
-            return {};
-        }
-        const fs::path folder = baseline_.scratch() / "incoming";
-        std::error_code error;
-        fs::remove_all(folder, error);
-        fs::create_directories(folder, error);
-        const auto* checkpoint = dynamic_cast<const Checkpoint*>(whole);
-        if (checkpoint != nullptr) {
-            WISP_ASSIGN(const auto files, files_of(*checkpoint));
-            WISP_TRY(copy_files(files, folder));
-        } else {
-            WISP_TRY(write_weights(*whole, folder / "model.safetensors"));
-        }
-        return baseline_.adopt(folder, after);
-    };
-    // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
-    if (move()) {
-        at_ = after;
-    } else {
-        unsettled_ = true;
-    }
-    report.baseline_seconds = timer.seconds();
 }
 
 Result<void> PublishDesk::heartbeat() {

@@ -10,22 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "corridor/kept_changes.hpp"
-#include "corridor/owned_file.hpp"
+#include "corridor/prepared_step.hpp"
 #include "publish/uploader.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
-
-struct PreparedStep {
-    std::uint64_t step = 0;
-    OwnedFile delta;  // without a path: a whole state must be sent
-    KeptChanges changes;
-    DiffReport diff;
-    double seconds = 0;
-};
 
 /// A step on its way into the log: what is known before anything of it is uploaded.
 struct StepDraft {
@@ -43,14 +34,16 @@ class PublishDesk {
 
     /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex().
     /// kWrongBase when it is not at the state it should be at, or has another schema.
-    Result<PreparedStep> prepare_delta(const Weights& weights, std::uint64_t step);
+    Result<PreparedStep> prepare_delta(WeightStream& weights, std::uint64_t step);
+    /// The same, from what somebody else found to have changed.
+    Result<PreparedStep> prepare_changes(ChangeStream& changes, std::uint64_t step);
     /// Brings the baseline to the head if need be; without one the step is a whole state.
-    Result<PreparedStep> prepare(const Weights& weights, std::uint64_t step);
-    /// `whole` is needed when the step has no delta. kConflict: the run moved on by a commit of
-    /// this writer whose answer was lost; call settle(), and prepare again.
-    Result<PublishReport> commit(PreparedStep& step, const Weights* whole);
+    Result<PreparedStep> prepare(WeightStream& weights, std::uint64_t step);
+    /// kConflict: the run moved on by a commit of this writer whose answer was lost; call settle(),
+    /// and prepare again.
+    Result<PublishReport> commit(PreparedStep& step);
     /// The baseline after commit(), under baseline_mutex(); what fails is mended by settle().
-    void advance(const PreparedStep& step, const Weights* whole, PublishReport& report);
+    void advance(const PreparedStep& step, PublishReport& report);
     /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
     Result<void> anchor_if_due(const Weights& source, PublishReport& report);
     /// Brings head and baseline to what the bucket says.
@@ -92,6 +85,11 @@ class PublishDesk {
 
   private:
     bool has_baseline(const Schema& schema) const;
+    /// The state a delta can be made against; kWrongBase when it is missing or of another schema.
+    Result<const Weights*> base_of(const Schema& schema) const;
+    DiffOptions diff_options(std::uint64_t step) const;
+    Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
+    Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> take_run();
     Result<void> load_map();
     Error fenced(const LogEntry& by) const;

@@ -1,6 +1,7 @@
 #include "wisp/publisher.hpp"
 
 #include "base/try.hpp"
+#include "corridor/block_feed.hpp"
 #include "corridor/publish_desk.hpp"
 #include "corridor/publisher_state.hpp"
 
@@ -23,10 +24,15 @@ Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
 }
 
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
+    WholeStream stream(weights);
+    return publish(stream, step);
+}
+
+Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t step) {
     PublishDesk& desk = *state_->desk;
     for (int attempt = 0;; ++attempt) {
         WISP_ASSIGN(PreparedStep prepared, desk.prepare(weights, step));
-        auto report = desk.commit(prepared, &weights);
+        auto report = desk.commit(prepared);
         if (!report) {
             // A commit of ours whose answer was lost has turned up: stand on it and try again.
             if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) {
@@ -35,9 +41,12 @@ Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t s
             }
             return report;
         }
-        desk.advance(prepared, &weights, *report);
+        desk.advance(prepared, *report);
         // The step is committed; an anchor that fails is due again at the next one.
-        const auto anchored = desk.anchor_if_due(weights, *report);
+        const Weights* source = weights.whole();
+        if (source == nullptr) source = desk.baseline().weights();
+        if (source == nullptr) return report;
+        const auto anchored = desk.anchor_if_due(*source, *report);
         if (!anchored && anchored.error().kind == ErrorKind::kFenced) {
             return std::unexpected(anchored.error());
         }

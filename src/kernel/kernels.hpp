@@ -67,7 +67,15 @@ struct Kernels {
     /// `count` is a multiple of 64.
     void (*weigh)(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
                   const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals);
+
+    /// float32 to bf16, to the nearest, ties to even; whatever NaN becomes kBf16Nan. `to` is
+    /// aligned to its elements.
+    void (*round_to_bf16)(const std::byte* from, std::size_t count, std::byte* to);
 };
+
+inline constexpr std::int32_t kF32Magnitude = 0x7FFF'FFFF;
+inline constexpr std::int32_t kF32Infinity = 0x7F80'0000;
+inline constexpr std::int32_t kBf16Nan = 0xFFFF;  // as torch on a CPU
 
 /// The reference first, then every vector table this machine can run, best first.
 std::span<const Kernels> all_kernels();

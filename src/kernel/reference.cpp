@@ -60,6 +60,16 @@ void scan_weighted(const std::byte* old_bits, const std::byte* new_bits, std::si
     scan_weighted_from(0, 0, old_bits, new_bits, count, element_bytes, scan);
 }
 
+void round_to_bf16(const std::byte* from, std::size_t count, std::byte* to) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto bits = load_element<std::uint32_t>(from, i);
+        const bool is_nan = (bits & std::uint32_t{kF32Magnitude}) > std::uint32_t{kF32Infinity};
+        const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+        const auto half = static_cast<std::uint16_t>(is_nan ? kBf16Nan : rounded);
+        std::memcpy(to + i * 2, &half, 2);
+    }
+}
+
 }  // namespace
 
 void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte* old_bits,
@@ -84,7 +94,7 @@ void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte*
     }
 }
 
-const Kernels kReferenceKernels = {"reference", scan,           scan_weighted,
-                                   mix_bytes,   take_exponents, weigh};
+const Kernels kReferenceKernels = {"reference",    scan,  scan_weighted, mix_bytes,
+                                   take_exponents, weigh, round_to_bf16};
 
 }  // namespace wisp

@@ -352,15 +352,33 @@ void weigh(const std::uint8_t* exponents, std::size_t count, const ClassWindow& 
     }
 }
 
+void round_to_bf16(const std::byte* from, std::size_t count, std::byte* to) {
+    const hn::ScalableTag<std::int32_t> d;
+    const hn::Rebind<std::uint16_t, decltype(d)> half;
+    std::size_t i = 0;
+    for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+        __builtin_prefetch(from + i * sizeof(float) + kAheadBytes);
+        const auto bits = hn::LoadU(d, lanes_at<std::int32_t>(from) + i);
+        const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+        const auto sum = hn::Add(hn::Add(bits, odd), hn::Set(d, 0x7FFF));
+        const auto rounded = hn::And(hn::ShiftRight<16>(sum), hn::Set(d, 0xFFFF));
+        const auto size = hn::And(bits, hn::Set(d, kF32Magnitude));
+        const auto is_nan = hn::Gt(size, hn::Set(d, kF32Infinity));
+        hn::StoreU(hn::DemoteTo(half, hn::IfThenElse(is_nan, hn::Set(d, kBf16Nan), rounded)), half,
+                   reinterpret_cast<std::uint16_t*>(to) + i);
+    }
+    kReferenceKernels.round_to_bf16(from + i * 4, count - i, to + i * 2);
+}
+
 Kernels vector_kernels() {
-    return {hwy::TargetName(HWY_TARGET), scan, scan_weighted, mix_bytes, take_exponents, weigh};
+    const std::string_view name = hwy::TargetName(HWY_TARGET);
+    return {name, scan, scan_weighted, mix_bytes, take_exponents, weigh, round_to_bf16};
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
 }  // namespace wisp::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
 #if HWY_ONCE
 namespace wisp {
 

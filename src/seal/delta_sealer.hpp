@@ -22,6 +22,8 @@ class SealedObject {
     std::uint64_t payload_bytes = 0;  // the coded streams alone
     std::uint64_t file_bytes = 0;
     Result<void> commit() { return file_.commit(); }
+    /// For a file that is gone with the process anyway.
+    Result<void> commit_unsynced() { return file_.commit_unsynced(); }
 
   private:
     friend class DeltaSealer;

@@ -45,6 +45,10 @@ class Misaligned {
     const std::byte* at_;
 };
 
+std::byte* as_writable(std::vector<std::uint16_t>& elements) {
+    return std::as_writable_bytes(std::span(elements)).data();
+}
+
 struct Scanned {
     std::vector<std::uint32_t> positions;
     StateDigest digest;
@@ -275,6 +279,22 @@ TEST_P(KernelEquality, WeighsAsTheReferenceDoes) {
     }
 }
 
+TEST_P(KernelEquality, RoundsToBf16AsTheReferenceDoes) {
+    if (width() != 4) return;
+    Rng rng(400);
+    const DtypeTraits& dtype = traits_of(Dtype::kF32);
+    for (const std::size_t count : lengths_to_try()) {
+        for (const Content content : kAllContents) {
+            const Misaligned at(random_block(dtype, content, count, rng), rng() % 8);
+            std::vector<std::uint16_t> expected(count + kGuard, 0xA5A5);
+            std::vector<std::uint16_t> got = expected;
+            kReferenceKernels.round_to_bf16(at.get(), count, as_writable(expected));
+            table().round_to_bf16(at.get(), count, as_writable(got));
+            ASSERT_EQ(got, expected) << count << " elements";
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryTable, KernelEquality,
                          ::testing::Combine(::testing::Range<std::size_t>(0, all_kernels().size()),
                                             ::testing::Values(1U, 2U, 4U, 8U)),
@@ -303,6 +323,19 @@ TEST(ReferenceKernel, HoldsExponentsOfF64ToTheBinadesAroundOne) {
                                      values.size(), 8, exponent_field(traits_of(Dtype::kF64)),
                                      exponents.data());
     EXPECT_EQ(exponents, (std::vector<std::uint8_t>{0, 0, 1, 127, 254, 255, 255}));
+}
+
+TEST(ReferenceKernel, RoundsToTheNearestBf16AndTiesToEven) {
+    const std::vector<std::pair<std::uint32_t, std::uint16_t>> cases = {
+        {0x3F80'0000, 0x3F80}, {0x3F80'7FFF, 0x3F80}, {0x3F80'8000, 0x3F80}, {0x3F80'8001, 0x3F81},
+        {0x3F81'8000, 0x3F82}, {0x8000'0000, 0x8000}, {0x0000'8001, 0x0001}, {0x7F7F'FFFF, 0x7F80},
+        {0xFF80'0000, 0xFF80}, {0x7F80'0001, 0xFFFF}, {0xFFFF'FFFF, 0xFFFF}};
+    for (const auto& [from, to] : cases) {
+        std::uint16_t got = 0;
+        kReferenceKernels.round_to_bf16(std::as_bytes(std::span(&from, 1)).data(), 1,
+                                        std::as_writable_bytes(std::span(&got, 1)).data());
+        EXPECT_EQ(got, to) << std::hex << from;
+    }
 }
 
 }  // namespace

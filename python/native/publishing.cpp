@@ -1,0 +1,271 @@
+// The trainer's side: a publisher that works behind the trainer's back, fed from Python.
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "arrays.hpp"
+#include "bindings.hpp"
+#include "calls.hpp"
+#include "python_streams.hpp"
+#include "reports.hpp"
+#include "runs.hpp"
+#include "wisp/publisher.hpp"
+
+namespace wisp::python {
+namespace {
+
+using namespace nb::literals;
+namespace fs = std::filesystem;
+
+/// A publisher with its baseline in memory. News of commits wait here until Python asks for them,
+/// so that the uploading thread never needs the interpreter.
+class PublishSession {
+  public:
+    using News = Result<PublishReport>;
+
+    Result<void> open(const Location& where, const PublishOptions& options, const fs::path& scratch,
+                      bool keep_moves) {
+        MemoryReplicaOptions memory;
+        memory.threads = options.threads;
+        memory.scratch = scratch;
+        if (keep_moves) watch_baseline(memory);
+        auto baseline = open_memory_replica(memory);
+        if (!baseline) return std::unexpected(std::move(baseline).error());
+        baseline_ = std::move(*baseline);
+        auto publisher = Publisher::open(where, *baseline_, options);
+        if (!publisher) return std::unexpected(std::move(publisher).error());
+        next_step_ = publisher->next_step();
+        run_ = publisher->run();
+        const auto* weights = baseline_->weights();
+        if (weights != nullptr) schema_ = weights->schema();
+        auto started = AsyncPublisher::start(std::move(*publisher), [this](const News& news) {
+            const std::scoped_lock lock(mutex_);
+            news_.push_back(news);
+        });
+        if (!started) return std::unexpected(std::move(started).error());
+        publisher_.emplace(std::move(*started));
+        return {};
+    }
+
+    AsyncPublisher& publisher() {
+        if (!publisher_) raise(Error{ErrorKind::kInvalid, "this publisher is closed"});
+        return *publisher_;
+    }
+    void stop() {
+        nb::gil_scoped_release unlocked;
+        publisher_.reset();
+        baseline_.reset();
+    }
+    std::vector<News> take_news() {
+        const std::scoped_lock lock(mutex_);
+        return std::exchange(news_, {});
+    }
+    /// Only while a stream of this publisher is being read: nobody moves the baseline then.
+    const Weights* baseline() const { return baseline_ ? baseline_->weights() : nullptr; }
+    bool take_adopted() {
+        const std::scoped_lock lock(mutex_);
+        return std::exchange(adopted_, false);
+    }
+    std::vector<MovedBlock> take_moves() {
+        const std::scoped_lock lock(mutex_);
+        return std::exchange(moves_, {});
+    }
+    std::uint64_t next_step() const { return next_step_; }
+    const std::string& run() const { return run_; }
+    const std::optional<Schema>& schema() const { return schema_; }
+
+  private:
+    void watch_baseline(MemoryReplicaOptions& memory) {
+        memory.on_move = [this](const ReplicaMove& move) -> Result<void> {
+            const std::scoped_lock lock(mutex_);
+            moves_.insert(moves_.end(), move.blocks->begin(), move.blocks->end());
+            return {};
+        };
+        memory.on_adopt = [this](const Weights&, const ReplicaRecord&) -> Result<void> {
+            const std::scoped_lock lock(mutex_);
+            adopted_ = true;
+            moves_.clear();
+            return {};
+        };
+    }
+
+    std::mutex mutex_;
+    std::vector<News> news_;
+    bool adopted_ = false;
+    std::vector<MovedBlock> moves_;
+    std::uint64_t next_step_ = 0;
+    std::string run_;
+    std::optional<Schema> schema_;
+    std::unique_ptr<Replica> baseline_;
+    std::optional<AsyncPublisher> publisher_;  // first to go: its thread uses all of the above
+};
+
+nb::bytes to_bytes(std::span<const std::byte> bytes) {
+    return nb::bytes(bytes.data(), bytes.size());
+}
+
+nb::list news_list(PublishSession& session) {
+    nb::list list;
+    for (PublishSession::News& news : session.take_news()) {
+        if (news) {
+            list.append(nb::cast(*news));
+            continue;
+        }
+        try {
+            raise(news.error());
+        } catch (nb::python_error& raised) {
+            list.append(nb::borrow(raised.value()));
+        }
+    }
+    return list;
+}
+
+nb::list moves_list(PublishSession& session) {
+    nb::list list;
+    for (const MovedBlock& move : session.take_moves()) {
+        list.append(nb::make_tuple(move.tensor, move.first_element,
+                                   to_bytes(std::as_bytes(std::span(move.changes.positions))),
+                                   to_bytes(move.changes.new_bits)));
+    }
+    return list;
+}
+
+void read_baseline(PublishSession& session, std::size_t tensor, nb::handle into) {
+    const Weights* weights = session.baseline();
+    HeldBuffer buffer;
+    if (weights == nullptr || tensor >= weights->schema().tensors().size() ||
+        !buffer.hold(into, true) || buffer.bytes().size() != weights->bytes(tensor).size()) {
+        raise(Error{ErrorKind::kInvalid, "the baseline has no such tensor of this size"});
+    }
+    nb::gil_scoped_release unlocked;
+    std::ranges::copy(weights->bytes(tensor), buffer.bytes().begin());
+}
+
+void bind_report(nb::module_& module) {
+    nb::class_<PublishReport>(module, "PublishReport", "A step that was committed.")
+        .def_ro("seq", &PublishReport::seq)
+        .def_ro("epoch", &PublishReport::epoch)
+        .def_ro("step", &PublishReport::step)
+        .def_ro("kind", &PublishReport::kind)
+        .def_ro("anchored", &PublishReport::anchored)
+        .def_ro("rewound", &PublishReport::rewound)
+        .def_ro("changed_elements", &PublishReport::changed_elements)
+        .def_ro("total_elements", &PublishReport::total_elements)
+        .def_ro("delta_bytes", &PublishReport::delta_bytes)
+        .def_ro("anchor_bytes", &PublishReport::anchor_bytes)
+        .def_ro("uploaded_bytes", &PublishReport::uploaded_bytes)
+        .def_ro("reused_bytes", &PublishReport::reused_bytes)
+        .def_prop_ro("state", digest_text(&PublishReport::state))
+        .def_ro("diff_seconds", &PublishReport::diff_seconds)
+        .def_ro("upload_seconds", &PublishReport::upload_seconds)
+        .def_ro("commit_seconds", &PublishReport::commit_seconds)
+        .def_ro("baseline_seconds", &PublishReport::baseline_seconds);
+}
+
+std::unique_ptr<PublishSession> open_session(
+    const Location& where, const std::string& codec, std::uint64_t anchor_every, const Trust& trust,
+    const OptionalPath& sign_key, const OptionalPath& certificate,
+    const std::map<std::string, std::string>& metadata, const std::vector<fs::path>& side_files,
+    const OptionalPath& scratch, double expires_after, unsigned threads, bool keep_moves) {
+    PublishOptions options;
+    options.run = run_options(trust);
+    options.signer = run_signer(sign_key, certificate);
+    const auto parsed = parse_codec(codec);
+    if (!parsed) {
+        raise(Error{ErrorKind::kInvalid,
+                    "there is no codec '" + codec + "'; use \"compact\", \"plain\" or \"gap\""});
+    }
+    options.codec = *parsed;
+    options.anchor_every = anchor_every;
+    options.metadata = metadata;
+    options.side_files = side_files;
+    options.threads = threads;
+    options.expires_after = Milliseconds(static_cast<std::int64_t>(expires_after * 1000));
+    auto session = std::make_unique<PublishSession>();
+    long_call([&] { return session->open(where, options, scratch.value_or(""), keep_moves); });
+    return session;
+}
+
+}  // namespace
+
+void bind_publishing(nb::module_& module) {
+    bind_report(module);
+    nb::class_<Schema>(module, "Schema", "Names, dtypes and shapes, in ascending order of name.")
+        .def(nb::new_([](nb::iterable tensors) {
+                 std::vector<TensorInfo> infos;
+                 for (const nb::handle entry : tensors) infos.push_back(tensor_info(entry));
+                 return value_of(Schema::make(std::move(infos)));
+             }),
+             "tensors"_a)
+        .def_prop_ro("tensors", &schema_list)
+        .def_prop_ro("digest", &Schema::digest)
+        .def_prop_ro("total_bytes", &Schema::total_bytes)
+        .def_prop_ro("total_elements", &Schema::total_elements);
+    module.attr("PIECE_ELEMENTS") = kPieceElements;
+    nb::class_<PublishSession>(module, "PublishSession", "A publisher and its baseline in memory.")
+        .def_prop_ro("run", &PublishSession::run)
+        .def_prop_ro("next_step", &PublishSession::next_step, "When the publisher was opened.")
+        .def_prop_ro(
+            "schema",
+            [](const PublishSession& self) -> std::optional<nb::list> {
+                if (!self.schema()) return std::nullopt;
+                return schema_list(*self.schema());
+            },
+            "Of the run's newest state when the publisher was opened; None: there is none.")
+        .def(
+            "submit",
+            [](PublishSession& self, const Schema& schema, nb::callable next, nb::callable restart,
+               std::uint64_t step) {
+                PythonWeights weights(schema, std::move(next), std::move(restart));
+                AsyncPublisher& publisher = self.publisher();
+                return long_call([&] { return publisher.submit(weights, step); }).folded;
+            },
+            "schema"_a, "next"_a, "restart"_a, "step"_a,
+            "Whether an earlier step that still waited was folded into this one.")
+        .def(
+            "submit_changes",
+            [](PublishSession& self, const Schema& schema, nb::callable next, std::uint64_t step) {
+                PythonChanges changes(schema, std::move(next));
+                AsyncPublisher& publisher = self.publisher();
+                return long_call([&] { return publisher.submit(changes, step); }).folded;
+            },
+            "schema"_a, "next"_a, "step"_a)
+        .def("flush",
+             [](PublishSession& self) {
+                 AsyncPublisher& publisher = self.publisher();
+                 long_call([&] { return publisher.flush(); });
+             })
+        .def("stop", &PublishSession::stop)
+        .def("news", &news_list, "Reports and exceptions since the last call.")
+        .def("take_adopted", &PublishSession::take_adopted)
+        .def("take_moves", &moves_list)
+        .def("read_baseline", &read_baseline, "tensor"_a, "into"_a);
+    module.def(
+        "changes_by_tensor",
+        [](const Location& where, std::uint64_t seq, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            const FileReport report =
+                long_call([&] { return inspect_commit(where, seq, options); });
+            nb::list list;
+            for (const TensorReport& tensor : report.tensors) {
+                list.append(nb::make_tuple(tensor.tensor.name, tensor.element_count,
+                                           tensor.changed_elements, tensor.stored_bytes));
+            }
+            return list;
+        },
+        "where"_a, "seq"_a, "trust"_a = Trust{},
+        nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> "
+                "list[tuple[str, int, int, int]]"),
+        "[(name, elements, changed elements, stored bytes), …] of a commit's delta.");
+    module.def("open_publish_session", &open_session, "where"_a, "codec"_a, "anchor_every"_a,
+               "trust"_a, "sign_key"_a.none(), "certificate"_a.none(), "metadata"_a, "side_files"_a,
+               "scratch"_a.none(), "expires_after"_a, "threads"_a, "keep_moves"_a);
+}
+
+}  // namespace wisp::python

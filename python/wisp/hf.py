@@ -1,0 +1,99 @@
+"""Publishing from any trainer of `transformers` or TRL: GRPO, SFT, DPO and the rest.
+
+    trainer = Trainer(model, args, ..., callbacks=[PublishCallback("s3://bucket/run")])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+from transformers import TrainerCallback
+
+from .publisher import Publisher
+from .staging import unwrapped
+from .stores import RunAddress
+
+__all__ = ["PublishCallback"]
+
+
+class PublishCallback(TrainerCallback):  # type: ignore[misc]
+    """Publishes the trainer's model after each `every` optimizer steps, and closes at the end.
+
+    The initial weights are published when training begins, so that rollout servers can start; the
+    step is the trainer's global step. Other options are those of wisp.Publisher. The model's
+    configuration goes beside full checkpoints, so that followers' folders can be loaded. With several
+    processes that hold the same model the first publishes; a model sharded by FSDP2 is published
+    by all ranks together (wisp.ShardedPublisher).
+    """
+
+    def __init__(self, run: RunAddress, *, every: int = 1, **options: Any) -> None:
+        if every < 1:
+            raise ValueError("`every` counts steps: it is at least 1")
+        self.run = run
+        self.every = every
+        self.options = options
+        self.publisher: Any = None
+        self._last: int | None = None
+        self._side_files: tempfile.TemporaryDirectory[str] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model = unwrapped(kwargs["model"])
+        if _is_sharded(model):
+            from .sharded import ShardedPublisher
+
+            self.publisher = ShardedPublisher(self.run, model, **self._with_side_files(model, kwargs))
+        elif state.is_world_process_zero:
+            self.publisher = Publisher(self.run, model, **self._with_side_files(model, kwargs))
+        self._publish(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0:
+            self._publish(state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The last weights are published whatever `every` says."""
+        self._publish(state.global_step)
+        if self.publisher is not None:
+            self.publisher.close()
+        if self._side_files is not None:
+            self._side_files.cleanup()
+
+    def _publish(self, step: int) -> None:
+        if self.publisher is None or step == self._last:
+            return
+        self.publisher.publish(step)
+        self._last = step
+
+    def _with_side_files(self, model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Configuration and tokenizer as files, unless the user named files."""
+        if "side_files" in self.options:
+            return self.options
+        self._side_files = tempfile.TemporaryDirectory(prefix="wisp-")
+        folder = self._side_files.name
+        for part in (model, kwargs.get("processing_class")):
+            saved = getattr(part, "config", part)
+            if hasattr(saved, "save_pretrained"):
+                saved.save_pretrained(folder)
+        config = os.path.join(folder, "config.json")
+        if os.path.exists(config):
+            _say_dtype(config, self.options.get("dtype"))
+        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        return {**self.options, "side_files": [file for file in files if os.path.isfile(file)]}
+
+
+def _say_dtype(config: str, dtype: Any) -> None:
+    """Loaders take the dtype from the configuration: it must be the one that is published."""
+    if dtype is None or not str(dtype).startswith("torch."):
+        return
+    with open(config, encoding="utf-8") as file:
+        settings = json.load(file)
+    settings["dtype"] = str(dtype).removeprefix("torch.")
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump(settings, file, indent=2)
+
+
+def _is_sharded(model: Any) -> bool:
+    return any(type(p).__name__ == "DTensor" for p in model.parameters())

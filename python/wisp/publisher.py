@@ -1,0 +1,382 @@
+"""Publishing a model's weights, step by step, from a training loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _native, runs
+from .detectors import DeviceDetector
+from .errors import Fenced, Invalid, NoRun, WrongBase, kind_of
+from .reports import Table, human_bytes, human_count, human_seconds
+from .staging import DtypeRule, Stager, schema_of, sources_of
+from .stores import RunAddress, location
+
+__all__ = ["PublishStats", "Publisher"]
+
+logger = logging.getLogger("wisp")
+
+#: How many steps `Publisher.stats` remembers.
+KEPT_STATS = 10_000
+_SHOWN_DIFFERENCES = 8
+_CLOSING_TRIES = 3
+
+
+@dataclass(frozen=True)
+class PublishStats:
+    """A committed step: what changed, what it cost, and how long the training stood still for it."""
+
+    step: int
+    seq: int
+    epoch: int
+    kind: str
+    state: str
+    changed: int
+    total: int
+    bytes: int
+    full_bytes: int
+    anchor_bytes: int
+    diff_seconds: float
+    upload_seconds: float
+    commit_seconds: float
+    baseline_seconds: float
+    blocked_seconds: float
+    folded: int
+
+    @property
+    def sparsity(self) -> float:
+        """The share of elements that did not change."""
+        return 1 - self.changed / self.total if self.total else 1.0
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller than the full weights."""
+        return self.full_bytes / self.bytes if self.bytes else float("inf")
+
+    def __str__(self) -> str:
+        size = f"{human_bytes(self.bytes)} ({self.ratio:.0f}x smaller)" if self.bytes else "nothing"
+        if self.kind == "anchor":
+            size = human_bytes(self.bytes)
+        anchor = f" + anchor {human_bytes(self.anchor_bytes)}" if self.anchor_bytes else ""
+        folded = f", {self.folded} folded" if self.folded else ""
+        phases = ", ".join(
+            f"{name} {human_seconds(getattr(self, f'{name}_seconds'))}"
+            for name in ("blocked", "diff", "upload", "commit", "baseline")
+        )
+        return (
+            f"step {self.step}: {human_count(self.changed)} of {human_count(self.total)} changed "
+            f"({100 * (1 - self.sparsity):.3g} %), {size}{anchor}{folded}; {phases}"
+        )
+
+
+_COLUMNS: dict[str, Callable[[PublishStats], str]] = {
+    "step": lambda s: str(s.step),
+    "kind": lambda s: s.kind,
+    "changed": lambda s: f"{100 * (1 - s.sparsity):.3g} %",
+    "bytes": lambda s: human_bytes(s.bytes),
+    "ratio": lambda s: f"{s.ratio:.0f}x",
+    "blocked": lambda s: human_seconds(s.blocked_seconds),
+    "diff": lambda s: human_seconds(s.diff_seconds),
+    "upload": lambda s: human_seconds(s.upload_seconds),
+    "commit": lambda s: human_seconds(s.commit_seconds),
+    "baseline": lambda s: human_seconds(s.baseline_seconds),
+    "folded": lambda s: str(s.folded or ""),
+}
+
+
+class Publisher:
+    """Publishes the weights of `model`, a torch module or a dict of tensors by name, to a run.
+
+    Every publish compares the weights as they are with the last committed state, bit for bit, so any
+    optimizer and any number of its steps in between are right. The call returns when what changed is
+    known; encoding ends, and uploading goes on, behind the training's back. When uploads lag, steps
+    that wait are folded into the newest.
+
+    dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
+      tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
+    every: publish at each Nth optimizer step, once attached.
+    anchor_every: a full checkpoint every N published steps; "auto" when joining would cost one.
+    codec: "compact", or "plain" and "gap" for readers that know only those.
+    device_diff: compare where the weights are; takes as much memory there as the weights.
+    on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
+      the next publish. Fenced, another trainer owns the run now, is always raised.
+    create: start the run if there is none.
+    allow_schema_change: publish a model with other names, shapes or dtypes than the run's, in full.
+    side_files: configuration, tokenizer and the like, beside each full checkpoint.
+    scratch: a folder for files on their way out, on a disk with room for a checkpoint.
+    """
+
+    def __init__(
+        self,
+        run: RunAddress,
+        model: Any,
+        *,
+        dtype: DtypeRule = None,
+        every: int = 1,
+        anchor_every: int | Literal["auto"] = "auto",
+        codec: str = "compact",
+        sign_key: str | os.PathLike[str] | None = None,
+        certificate: str | os.PathLike[str] | None = None,
+        trust: Any = None,
+        device_diff: bool = False,
+        on_error: Literal["warn", "raise"] = "warn",
+        side_files: Iterable[str | os.PathLike[str]] = (),
+        create: bool = True,
+        allow_schema_change: bool = False,
+        scratch: str | os.PathLike[str] | None = None,
+        expires_after: float = 0,
+        threads: int = 0,
+        stager: Stager | None = None,
+    ) -> None:
+        if every < 1 or (anchor_every != "auto" and anchor_every < 1):
+            raise Invalid("`every` and `anchor_every` count steps: they are at least 1")
+        if on_error not in ("warn", "raise"):
+            raise Invalid('on_error is "warn" or "raise"')
+        self._model = model
+        self._dtype = dtype
+        self._every = every
+        self._on_error = on_error
+        self._allow_schema_change = allow_schema_change
+        self._stager = stager or Stager()
+        self._stats: list[PublishStats] = []
+        self._submitted: dict[int, tuple[float, int]] = {}
+        self._folding = 0
+        self._failure: Exception | None = None
+        self._failure_raised = True
+        self._hooks: list[Any] = []
+        self._optimizer_steps = 0
+        sources, aliases = sources_of(model, dtype)
+        self._schema = schema_of(sources)
+        place = location(run)
+        self.url = place.url
+        if create:
+            _start_run(place, trust, sign_key, certificate)
+        self._session = _native.open_publish_session(
+            place,
+            codec,
+            0 if anchor_every == "auto" else anchor_every,
+            runs.trust_of(trust),
+            sign_key,
+            certificate,
+            {"format": "pt", **aliases},
+            [os.fspath(path) for path in side_files],
+            scratch,
+            expires_after,
+            threads,
+            device_diff,
+        )
+        # Stops the uploading thread before the interpreter goes.
+        self._stop = weakref.finalize(self, self._session.stop)
+        self._detector = DeviceDetector(self._session) if device_diff else None
+        self._published = self._session.schema
+        self._next_step = int(self._session.next_step)
+        self._require_schema(self._schema)
+
+    def attach(self, optimizer: Any) -> Publisher:
+        """Publishes after each `every` steps of a torch optimizer, until close().
+
+        An empty run gets the weights as they are now first, so that followers can start.
+        """
+        if self._published is None:
+            self.publish()
+        self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+        return self
+
+    def _after_step(self, *_: Any) -> None:
+        self._optimizer_steps += 1
+        if self._optimizer_steps % self._every == 0:
+            self.publish(self._next_step + self._every - 1)
+
+    def publish(self, step: int | None = None) -> None:
+        """Publishes the weights as they are now, as `step`; one after the newest if None.
+
+        A step at or below the newest is a rewind: followers are told, and get a full checkpoint.
+        """
+        start = time.perf_counter()
+        step = self._next_step if step is None else int(step)
+        self._listen()
+        self._raise_failure()
+        sources, _ = sources_of(self._model, self._dtype)
+        schema = schema_of(sources)
+        self._require_schema(schema)
+        try:
+            folded = self._submit(schema, sources, step)
+        except Exception as error:  # a store written in Python raises what it likes
+            self._listen()
+            self._failure_raised = True
+            if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
+                raise
+            self._note_failure(error)
+            self._next_step = step + 1
+            return
+        self._folding = self._folding + 1 if folded else 0
+        self._submitted[step] = (time.perf_counter() - start, self._folding)
+        self._schema = schema
+        self._published = schema.tensors
+        self._next_step = step + 1
+        self._listen()
+
+    def flush(self) -> None:
+        """Waits until everything published so far is committed; raises what keeps it from that."""
+        try:
+            self._session.flush()
+        finally:
+            self._listen()
+        self._failure_raised = True
+
+    def close(self) -> None:
+        """Commits what is still under way, and lets go of optimizer and run. May be called twice."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if not self._stop.alive:
+            return
+        try:
+            self._flush_patiently()
+        except Exception as error:
+            if self._on_error == "raise" or isinstance(error, Fenced):
+                raise
+            logger.error("the last steps are not in %s: %s", self.url, error)
+        finally:
+            self._stop()
+
+    def _flush_patiently(self) -> None:
+        """What failed a moment ago may be on its second try."""
+        for _ in range(_CLOSING_TRIES - 1):
+            try:
+                return self.flush()
+            except Fenced:
+                raise
+            except Exception as error:
+                self._note_failure(error)
+        self.flush()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def run(self) -> str:
+        """The run's identity."""
+        return str(self._session.run)
+
+    @property
+    def stats(self) -> Table:
+        """Committed steps, oldest first: a list of PublishStats."""
+        self._listen()
+        return Table(self._stats, _COLUMNS, self.url)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the newest step is not in the bucket yet, if something went wrong."""
+        self._listen()
+        return self._failure
+
+    def __repr__(self) -> str:
+        last = f", {self._stats[-1]}" if self._stats else ""
+        return f"<Publisher {self.url}{last}>"
+
+    def _submit(self, schema: Any, sources: Any, step: int) -> bool:
+        if self._detector is not None and self._published is not None:
+            try:
+                self._detector.begin(schema, sources)
+                return bool(self._session.submit_changes(schema, self._detector.next, step))
+            except WrongBase:
+                self._detector.forget()
+        self._stager.begin(schema, sources)
+        return bool(self._session.submit(schema, self._stager.next, self._stager.restart, step))
+
+    def _require_schema(self, schema: _native.Schema) -> None:
+        if self._published is None or self._published == schema.tensors:
+            return
+        if self._allow_schema_change:
+            return
+        found = _differences(self._published, schema.tensors)
+        shown = "; ".join(found[:_SHOWN_DIFFERENCES])
+        more = len(found) - _SHOWN_DIFFERENCES
+        raise Invalid(
+            f"the model does not fit {self.url}: {shown}{f'; and {more} more' if more > 0 else ''}. "
+            "Publish to a new run, or pass allow_schema_change=True to go on with a full checkpoint"
+        )
+
+    def _listen(self) -> None:
+        """Takes in what the uploading thread has to tell."""
+        for news in self._session.news():
+            if isinstance(news, Exception):
+                self._note_failure(news)
+                continue
+            blocked, folded = self._submitted.pop(news.step, (0.0, 0))
+            stats = _stats_of(news, self._schema.total_bytes, blocked, folded)
+            self._submitted = {s: v for s, v in self._submitted.items() if s > news.step}
+            self._stats.append(stats)
+            del self._stats[:-KEPT_STATS]
+            if self._failure is not None:
+                logger.info("%s is being published to again", self.url)
+                self._failure = None
+            logger.info("%s", stats)
+
+    def _note_failure(self, error: Exception) -> None:
+        if self._failure is None or kind_of(self._failure) != kind_of(error):
+            logger.warning(
+                "publishing to %s fails, training goes on and the next step brings what this one "
+                "could not: %s",
+                self.url,
+                error,
+            )
+        self._failure = error
+        self._failure_raised = False
+
+    def _raise_failure(self) -> None:
+        if self._failure is None or self._failure_raised:
+            return
+        if self._on_error == "raise" or isinstance(self._failure, Fenced):
+            self._failure_raised = True
+            raise self._failure
+
+
+def _start_run(place: Any, trust: Any, sign_key: Any, certificate: Any) -> None:
+    try:
+        runs.status(place, count_objects=False, trust=trust)
+    except NoRun:
+        runs.init(place, trust=trust, sign_key=sign_key, certificate=certificate)
+
+
+def _differences(published: list[Any], model: list[Any]) -> list[str]:
+    before = {name: (dtype, list(shape)) for name, dtype, shape in published}
+    after = {name: (dtype, list(shape)) for name, dtype, shape in model}
+    found = [f"'{name}' is missing" for name in before if name not in after]
+    found += [f"'{name}' is new" for name in after if name not in before]
+    for name in before.keys() & after.keys():
+        if before[name] != after[name]:
+            (old_dtype, old_shape), (dtype, shape) = before[name], after[name]
+            found.append(f"'{name}' is {dtype} {shape}, there {old_dtype} {old_shape}")
+    return sorted(found)
+
+
+def _stats_of(report: Any, full_bytes: int, blocked: float, folded: int) -> PublishStats:
+    whole = report.kind == "anchor"
+    return PublishStats(
+        step=report.step,
+        seq=report.seq,
+        epoch=report.epoch,
+        kind=report.kind,
+        state=report.state,
+        changed=report.changed_elements,
+        total=report.total_elements,
+        bytes=report.anchor_bytes if whole else report.delta_bytes,
+        full_bytes=full_bytes,
+        anchor_bytes=0 if whole else report.anchor_bytes,
+        diff_seconds=report.diff_seconds,
+        upload_seconds=report.upload_seconds,
+        commit_seconds=report.commit_seconds,
+        baseline_seconds=report.baseline_seconds,
+        blocked_seconds=blocked,
+        folded=folded,
+    )

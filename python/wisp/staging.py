@@ -1,0 +1,245 @@
+"""A model's tensors as the pieces that the library asks for, none of them copied without need.
+
+Contiguous tensors in host memory are handed over where they lie, and float32 that is published as
+bf16 is rounded by the library on its way. Everything else (devices, other casts, strides) goes through
+two reusable buffers: while one group is being compared, the next is on its way. The device code is
+written for any device that torch knows, the CPU included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from .errors import Invalid, Unsupported
+from .tensors import (
+    NamedTensors,
+    byte_view,
+    describe,
+    dtype_text,
+    is_torch,
+    named_tensors,
+    shape_of,
+)
+
+#: Bytes of one staging buffer; there are two.
+GROUP_BYTES = 64 << 20
+
+#: What a user may say about the dtype to publish in.
+DtypeRule = Any | Callable[[str, Any], Any] | None
+
+Piece = tuple[int, int, np.ndarray, bool]
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside torch.compile, DistributedDataParallel and the like."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+@dataclass(frozen=True)
+class Source:
+    """One tensor of the model as it is now, and the dtype it is published in."""
+
+    name: str
+    tensor: Any
+    dtype: Any
+
+    @property
+    def is_cast(self) -> bool:
+        return self.dtype != self.tensor.dtype
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the library can read it where it lies, rounding it if need be."""
+        if not is_torch(self.tensor):
+            return not self.is_cast and bool(self.tensor.flags.c_contiguous)
+        if self.tensor.device.type != "cpu" or not self.tensor.is_contiguous():
+            return False
+        return not self.is_cast or self.rounds
+
+    @property
+    def rounds(self) -> bool:
+        return str(self.tensor.dtype).endswith("float32") and str(self.dtype).endswith("bfloat16")
+
+    def flat(self) -> Any:
+        """All elements in order; a copy only of tensors that are not contiguous."""
+        tensor = self.tensor.detach() if is_torch(self.tensor) else self.tensor
+        return tensor.reshape(-1)
+
+
+def _published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
+    if rule is None or not is_torch(tensor):
+        return tensor.dtype
+    if callable(rule) and not isinstance(rule, type(tensor.dtype)):
+        wanted = rule(name, tensor)
+        return tensor.dtype if wanted is None else wanted
+    return rule if tensor.is_floating_point() else tensor.dtype
+
+
+def sources_of(model: Any, rule: DtypeRule) -> tuple[dict[str, Source], dict[str, str]]:
+    """The model's tensors by name, and the aliases of tied ones. Looked up anew at each publish."""
+    named: NamedTensors = named_tensors(unwrapped(model))
+    sources = {}
+    for name, tensor in named.tensors.items():
+        if type(tensor).__name__ == "DTensor":
+            raise Invalid(f"{describe(name, tensor)} is sharded; use wisp.ShardedPublisher")
+        if is_torch(tensor) and tensor.is_meta:
+            raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+        sources[name] = Source(name, tensor, _published_dtype(name, tensor, rule))
+    return sources, named.aliases
+
+
+class _Typed:
+    """A tensor's shape with another dtype, for dtype_text() and shape_of()."""
+
+    def __init__(self, dtype: Any, shape: Any) -> None:
+        self.dtype = dtype
+        self.shape = shape
+
+
+def schema_of(sources: dict[str, Source]) -> _native.Schema:
+    """Names, dtypes as published, shapes."""
+    entries = []
+    for source in sources.values():
+        typed = _Typed(source.dtype, source.tensor.shape)
+        try:
+            entries.append((source.name, dtype_text(typed), shape_of(typed)))
+        except Unsupported as error:
+            raise Unsupported(f"{describe(source.name, source.tensor)}: {error}") from None
+    return _native.Schema(entries)
+
+
+@dataclass
+class _Group:
+    pieces: list[Piece]
+    staged: list[tuple[Any, Any]]  # (where it comes from, where in the buffer it goes)
+    ready: Any = None
+
+
+class Stager:
+    """Reads one state of the model, group by group; keeps its buffers for the next."""
+
+    def __init__(self, *, group_bytes: int = GROUP_BYTES, stage_all: bool = False) -> None:
+        self._group_bytes = group_bytes
+        self._stage_all = stage_all
+        self._buffers: dict[tuple[bool, int], Any] = {}
+        self._streams: dict[Any, Any] = {}
+
+    def begin(self, schema: _native.Schema, sources: dict[str, Source]) -> None:
+        """From here until the last group was read the tensors must not be written to."""
+        self._order = [sources[name] for name, _, _ in schema.tensors]
+        self._before = {}
+        for source in self._order:
+            device = source.tensor.device if is_torch(source.tensor) else None
+            if device is not None and device.type != "cpu" and device not in self._before:
+                # What the training has asked of the device so far comes before our copies.
+                self._before[device] = _device_module(device).current_stream().record_event()
+        self.restart()
+
+    def restart(self) -> None:
+        self._groups = self._plan()
+        self._coming: _Group | None = self._start()
+
+    def next(self) -> list[Piece]:
+        """The pieces of the next group; what it returned before may be overwritten now."""
+        group = self._coming
+        if group is None:
+            return []
+        self._coming = self._start()
+        if group.ready is not None:
+            for event in group.ready:
+                event.synchronize()
+        return group.pieces
+
+    def _start(self) -> _Group | None:
+        """Sets the next group in motion."""
+        group = next(self._groups, None)
+        if group is None or not group.staged:
+            return group
+        events = {}
+        for source, target in group.staged:
+            if not is_torch(source) or source.device.type == "cpu":
+                target[...] = source
+                continue
+            device = source.device
+            module = _device_module(device)
+            stream = self._streams.setdefault(device, module.Stream(device))
+            with module.stream(stream):
+                stream.wait_event(self._before[device])
+                cast = source if source.dtype == target.dtype else source.to(target.dtype)
+                target.copy_(cast, non_blocking=True)
+                events[device] = stream.record_event()
+        group.ready = list(events.values())
+        return group
+
+    def _plan(self) -> Iterator[_Group]:
+        turn = 0
+        group = _Group([], [])
+        used = 0
+        for index, source in enumerate(self._order):
+            if source.in_place and not self._stage_all:
+                view = byte_view(source.name, source.tensor)
+                group.pieces.append((index, 0, view, source.is_cast))
+                continue
+            flat = source.flat()
+            count = flat.numel() if is_torch(flat) else flat.size
+            size = _item_size(source)
+            first = 0
+            while first < count:
+                room = (self._group_bytes - used) // size // _native.PIECE_ELEMENTS
+                if room == 0:
+                    if not group.pieces:
+                        raise Invalid(f"{self._group_bytes} bytes are too few for a group")
+                    yield group
+                    turn, used, group = 1 - turn, 0, _Group([], [])
+                    continue
+                taken = min(count - first, room * _native.PIECE_ELEMENTS)
+                target, view = self._buffer(turn, source, used, taken, size)
+                group.staged.append((flat[first : first + taken], target))
+                group.pieces.append((index, first, view, False))
+                # The next one starts on a cache line.
+                used = -(-(used + taken * size) // 64) * 64
+                first += taken
+        if group.pieces:
+            yield group
+
+    def _buffer(
+        self, turn: int, source: Source, used: int, count: int, size: int
+    ) -> tuple[Any, np.ndarray]:
+        """Room for `count` elements: as the tensor that is copied to, and as bytes."""
+        if not is_torch(source.tensor):
+            raw = self._buffers.setdefault((False, turn), np.empty(self._group_bytes, np.uint8))
+            view = raw[used : used + count * size]
+            return view.view(source.dtype), view
+        import torch
+
+        pinned = source.tensor.device.type == "cuda"
+        key = (True, turn + 2 * pinned)
+        if key not in self._buffers:
+            self._buffers[key] = torch.empty(
+                self._group_bytes, dtype=torch.uint8, pin_memory=pinned
+            )
+        part = self._buffers[key][used : used + count * size]
+        return part.view(source.dtype), part.numpy()
+
+
+def _item_size(source: Source) -> int:
+    if is_torch(source.tensor):
+        return int(source.dtype.itemsize)
+    return int(np.dtype(source.dtype).itemsize)
+
+
+def _device_module(device: Any) -> Any:
+    import torch
+
+    return torch.get_device_module(device)

@@ -1,0 +1,64 @@
+// The pieces of a WeightStream, held against the schema and handed out as blocks of its grid.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "base/blocks.hpp"
+#include "base/bytes.hpp"
+#include "format/safetensors.hpp"
+#include "wisp/digest.hpp"
+#include "wisp/progress.hpp"
+#include "wisp/weights.hpp"
+
+namespace wisp {
+
+/// Weights as a stream of one group; must not outlive them.
+class WholeStream : public WeightStream {
+  public:
+    explicit WholeStream(const Weights& weights) : weights_(&weights) {}
+    const Schema& schema() const override { return weights_->schema(); }
+    Result<void> restart() override;
+    Result<std::span<const WeightPiece>> next() override;
+    const Weights* whole() const override { return weights_; }
+
+  private:
+    const Weights* weights_;
+    bool given_ = false;
+    std::vector<WeightPiece> pieces_;
+};
+
+class BlockFeed {
+  public:
+    /// `schema` must outlive this, as must the stream.
+    BlockFeed(WeightStream& stream, const Schema& schema);
+
+    Result<void> restart();
+    /// False after the last group. kInvalid when pieces are missing, overlap or have another size.
+    Result<bool> next_group();
+    /// Blocks of the group.
+    std::uint64_t count() const { return end_ - begin_; }
+    BlockRange range(std::uint64_t index) const { return grid_[begin_ + index]; }
+    /// `buffer` holds the block if it is not as the schema says; thread-safe with one per thread.
+    std::span<const std::byte> block(std::uint64_t index, Bytes& buffer) const;
+
+  private:
+    struct Placed {
+        std::uint64_t first_block;
+        WeightPiece piece;
+    };
+    Result<void> place(const WeightPiece& piece);
+    WeightStream* stream_;
+    const Schema* schema_;
+    BlockGrid grid_;
+    std::uint64_t begin_ = 0;
+    std::uint64_t end_ = 0;
+    std::vector<Placed> placed_;
+};
+
+/// The whole stream as a lone safetensors file, and its digest, in one pass.
+Result<StateDigest> write_stream(WeightStream& stream, const std::filesystem::path& path,
+                                 const Metadata& metadata, unsigned threads,
+                                 const Progress& progress);
+
+}  // namespace wisp

@@ -1,0 +1,27 @@
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/pending_folder.hpp"
+#include "fetch/object_fetcher.hpp"
+#include "store/commit_log.hpp"
+#include "wisp/inspect.hpp"
+#include "wisp/run.hpp"
+
+namespace wisp {
+
+Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
+                                  const RunOptions& options) {
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    WISP_ASSIGN(const LogEntry entry, log.require(seq));
+    if (!entry.commit.delta) {
+        return fail(ErrorKind::kNotFound,
+                    fmt::format("commit {} of {} has no delta", seq, shown(where.url)));
+    }
+    WISP_ASSIGN(const PendingFolder folder, PendingFolder::temporary({}));
+    ObjectFetcher fetcher(where, folder.path(), 1);
+    WISP_ASSIGN(const auto path, fetcher.fetch(*entry.commit.delta));
+    return inspect(path);
+}
+
+}  // namespace wisp

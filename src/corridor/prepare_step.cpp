@@ -1,0 +1,147 @@
+// How a step becomes a delta or a whole state, and how the baseline follows it.
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "base/file.hpp"
+#include "base/stopwatch.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/block_feed.hpp"
+#include "corridor/checkpoint_files.hpp"
+#include "corridor/delta_writer.hpp"
+#include "corridor/journey.hpp"
+#include "corridor/publish_desk.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+
+bool PublishDesk::has_baseline(const Schema& schema) const {
+    const Weights* held = baseline_.weights();
+    return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
+           at_.state_seq != 0 && held->schema().digest() == schema.digest();
+}
+
+Result<const Weights*> PublishDesk::base_of(const Schema& schema) const {
+    const Weights* held = baseline_.weights();
+    if (held == nullptr || at_.state_seq == 0 || held->schema().digest() != schema.digest()) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("{} holds no state of this schema", shown(baseline_.label())));
+    }
+    return held;
+}
+
+DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
+    DiffOptions options;
+    options.codec = options_.codec;
+    options.threads = options_.threads;
+    options.step = step;
+    options.progress = options_.progress;
+    return options;
+}
+
+Result<PreparedStep> PublishDesk::prepare_changes(ChangeStream& changes, std::uint64_t step) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const Weights* const held, base_of(changes.schema()));
+    PreparedStep prepared;
+    prepared.step = step;
+    prepared.delta = OwnedFile(new_file("delta"));
+    WISP_ASSIGN(prepared.diff, write_changes(*held, at_.state, changes, prepared.delta.path(),
+                                             diff_options(step), Keep::kForNow, &prepared.changes));
+    prepared.seconds = timer.seconds();
+    return prepared;
+}
+
+Result<PreparedStep> PublishDesk::prepare_delta(WeightStream& weights, std::uint64_t step) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const Weights* const held, base_of(weights.schema()));
+    PreparedStep prepared;
+    prepared.step = step;
+    prepared.delta = OwnedFile(new_file("delta"));
+    WISP_ASSIGN(prepared.diff, diff_stream(*held, weights, prepared.delta.path(),
+                                           diff_options(step), Keep::kForNow, &prepared.changes));
+    if (prepared.diff.base != at_.state) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("{} is not at the state it says", shown(baseline_.label())));
+    }
+    prepared.seconds = timer.seconds();
+    return prepared;
+}
+
+Result<PreparedStep> PublishDesk::prepare(WeightStream& weights, std::uint64_t step) {
+    if (unsettled_) WISP_TRY(settle());
+    if (has_baseline(weights.schema())) {
+        auto prepared = prepare_delta(weights, step);
+        if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
+        // The baseline is damaged: fetch its state again.
+        WISP_TRY(baseline_.discard());
+        WISP_TRY(settle());
+        if (has_baseline(weights.schema())) return prepare_delta(weights, step);
+    }
+    return prepare_whole(weights, step);
+}
+
+Result<PreparedStep> PublishDesk::prepare_whole(WeightStream& weights, std::uint64_t step) {
+    PreparedStep whole;
+    whole.step = step;
+    const Stopwatch timer;
+    whole.given = weights.whole();
+    if (whole.given != nullptr) {
+        WISP_ASSIGN(whole.diff.result,
+                    digest_of(*whole.given, options_.threads, options_.progress));
+    } else {
+        whole.written = OwnedFile(new_file("whole"));
+        WISP_ASSIGN(whole.diff.result,
+                    write_stream(weights, whole.written.path(), options_.metadata, options_.threads,
+                                 options_.progress));
+        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(whole.written.path()));
+        whole.opened.emplace(std::move(opened));
+    }
+    whole.diff.total_elements = weights.schema().total_elements();
+    whole.diff.changed_elements = whole.diff.total_elements;
+    whole.seconds = timer.seconds();
+    return whole;
+}
+
+Result<void> PublishDesk::take_over_whole(const PreparedStep& step, const ReplicaRecord& after) {
+    const fs::path folder = baseline_.scratch() / "incoming";
+    std::error_code error;
+    fs::remove_all(folder, error);
+    fs::create_directories(folder, error);
+    if (step.opened) {
+        fs::rename(step.written.path(), folder / "model.safetensors", error);
+        if (error) return std::unexpected(file_error("move", step.written.path(), error.value()));
+    } else if (const auto* checkpoint = dynamic_cast<const Checkpoint*>(step.given)) {
+        WISP_ASSIGN(const auto files, files_of(*checkpoint));
+        WISP_TRY(copy_files(files, folder));
+    } else {
+        WISP_TRY(write_weights(*step.given, folder / "model.safetensors", options_.metadata));
+    }
+    return baseline_.adopt(folder, after);
+}
+
+void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
+    const Stopwatch timer;
+    if (report.kind == "present") return;
+    const ReplicaRecord after = record_after(at_, *head_);
+    const auto move = [&]() -> Result<void> {
+        if (step.delta.path().empty()) return take_over_whole(step, after);
+        if (step.diff.changed_elements == 0) return baseline_.save(after);
+        if (step.changes.complete()) {
+            auto moved = baseline_.overwrite(
+                [&](const ChangeSink& sink) { return step.changes.hand_to(sink); }, after);
+            if (moved || moved.error().kind != ErrorKind::kUnsupported) return moved;
+        }
+        WISP_TRY(baseline_.apply({step.delta.path()}, after));
+        return {};
+    };
+    // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
+    if (move()) {
+        at_ = after;
+    } else {
+        unsettled_ = true;
+    }
+    report.baseline_seconds = timer.seconds();
+}
+
+}  // namespace wisp

@@ -1,0 +1,27 @@
+// A step that is ready to be uploaded: a delta against the baseline, or a whole state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "corridor/kept_changes.hpp"
+#include "corridor/owned_file.hpp"
+#include "wisp/checkpoint.hpp"
+#include "wisp/delta.hpp"
+
+namespace wisp {
+
+struct PreparedStep {
+    std::uint64_t step = 0;
+    OwnedFile delta;  // without a path: a whole state must be sent
+    KeptChanges changes;
+    DiffReport diff;
+    double seconds = 0;
+    const Weights* given = nullptr;  // the whole state, where its owner keeps it
+    OwnedFile written;               // or here
+    std::optional<Checkpoint> opened;
+
+    const Weights* whole() const { return opened ? &*opened : given; }
+};
+
+}  // namespace wisp

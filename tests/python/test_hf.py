@@ -1,0 +1,68 @@
+"""A real trainer of transformers publishes through the callback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import wisp  # noqa: E402
+from wisp.hf import PublishCallback  # noqa: E402
+
+
+def tiny_llama():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+def trainer(model, folder, callback, **settings):
+    text = torch.randint(64, (32, 8))
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=4, learning_rate=1e-3, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True, **settings,
+    )  # fmt: skip
+    rows = [{"input_ids": row, "labels": row} for row in text]
+    return transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[callback])
+
+
+def test_a_trainer_publishes_every_so_many_steps(tmp_path):
+    model = tiny_llama()
+    callback = PublishCallback(tmp_path / "run", every=2, dtype=torch.bfloat16)
+    trainer(model, tmp_path / "out", callback, max_steps=5).train()
+    assert [s.step for s in callback.publisher.stats] == [0, 2, 4, 5]
+
+    # What followers get is a checkpoint that transformers loads, with the trainer's weights.
+    wisp.export(tmp_path / "run", tmp_path / "export")
+    config = json.loads((tmp_path / "export" / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    assert loaded.dtype == torch.bfloat16
+    expected = model.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    for name, tensor in loaded.state_dict().items():
+        wanted = expected[name].to(torch.bfloat16).view(torch.int16)
+        assert torch.equal(tensor.view(torch.int16), wanted), name
+
+
+def test_gradient_accumulation_counts_optimizer_steps(tmp_path):
+    callback = PublishCallback(tmp_path / "run")
+    settings = {"gradient_accumulation_steps": 2, "num_train_epochs": 1}
+    trainer(tiny_llama(), tmp_path / "out", callback, **settings).train()
+    assert [s.step for s in callback.publisher.stats] == [0, 1, 2, 3, 4]
+
+
+def test_only_the_first_process_publishes(tmp_path):
+    callback = PublishCallback(tmp_path / "run")
+    state = transformers.TrainerState(is_world_process_zero=False)
+    callback.on_train_begin(None, state, None, model=tiny_llama())
+    callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
+    assert callback.publisher is None
+    assert not (tmp_path / "run").exists()
