@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,6 @@ struct MovedBlock {
     std::uint64_t first_element = 0;
     BlockChanges changes;
 };
-using ChangeSink = std::function<Result<void>(const MovedBlock&)>;
-/// Hands every change to the sink, in order of tensors and elements.
-using ChangeSource = std::function<Result<void>(const ChangeSink&)>;
 
 /// A replica in memory has moved from one state to another. Blocks are in order of tensors and
 /// elements; going back, it is the old bits that are in memory now.
@@ -77,7 +75,7 @@ class Replica {
     /// Moves to `after` by changes that were found against this very state just now, and so need no
     /// proof; they may lack the old bits. kUnsupported: apply the delta instead. After another
     /// failure, load() again.
-    virtual Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after);
+    virtual Result<void> overwrite(std::span<const MovedBlock> changes, const ReplicaRecord& after);
     /// Takes over a proven checkpoint folder that lies inside scratch(); its files are moved.
     virtual Result<void> adopt(const std::filesystem::path& folder, const ReplicaRecord& after) = 0;
     /// Forgets a state that turned out to be damaged; the next one must be adopted.

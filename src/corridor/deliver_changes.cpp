@@ -70,7 +70,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
     KeptChanges kept(keep_bytes);
     WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers, &kept));
     if (kept.complete()) {
-        WISP_TRY(kept.hand_to(take));
+        for (const MovedBlock& block : kept.blocks()) WISP_TRY(take(block));
         return report;
     }
     const BlockGrid grid(base.schema(), chain.log2_block_elements());
@@ -131,9 +131,10 @@ Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDig
                            [&](const MovedBlock& block) { return patcher.take(block); });
 }
 
-Result<void> patch_unguarded(const Checkpoint& checkpoint, const ChangeSource& changes) {
+Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes) {
     WISP_ASSIGN(FilePatcher patcher, FilePatcher::open(checkpoint));
-    return changes([&](const MovedBlock& block) { return patcher.take(block); });
+    for (const MovedBlock& block : changes) WISP_TRY(patcher.take(block));
+    return {};
 }
 
 }  // namespace wisp

@@ -15,6 +15,8 @@
 
 namespace wisp {
 
+using ChangeSink = std::function<Result<void>(const MovedBlock&)>;
+
 /// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
 /// digest is told even when no delta vouches for it.
 Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
@@ -29,7 +31,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
                                     std::uint64_t keep_bytes = limits::kKeptChangeBytes);
 
 /// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
-Result<void> patch_unguarded(const Checkpoint& checkpoint, const ChangeSource& changes);
+Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes);
 Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads);

@@ -89,7 +89,8 @@ class FolderReplica : public Replica {
         return report;
     }
 
-    Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after) override {
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override {
         if (options_.durable) return Replica::overwrite(changes, after);
         file_.next = after;
         WISP_TRY(write_file());
@@ -208,7 +209,7 @@ Result<void> refuse_foreign_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-Result<void> Replica::overwrite(const ChangeSource&, const ReplicaRecord&) {
+Result<void> Replica::overwrite(std::span<const MovedBlock>, const ReplicaRecord&) {
     return fail(ErrorKind::kUnsupported, fmt::format("{} takes deltas only", shown(label())));
 }
 

@@ -102,6 +102,18 @@ Result<void> Journey::take(const LogEntry& next) {
     return tell(std::move(moved));
 }
 
+Error Journey::no_way(const RoadMap& map, const StateName& target) const {
+    const bool by_base = !map.anchors.empty() && map.anchors.back().base && !options_.base;
+    return {ErrorKind::kGap,
+            by_base
+                ? fmt::format("the anchors of {} stand on the public checkpoint {}; get it, and "
+                              "name it as the base",
+                              shown(log_.where().url), shown(map.anchors.back().base_name))
+                : fmt::format("no way leads to step {} of {}: its anchors or deltas are gone or "
+                              "damaged, or stand on another base; publish an anchor",
+                              target.step, shown(log_.where().url))};
+}
+
 Result<void> Journey::go(const LogEntry& head, const StateName& target) {
     // What came damaged or not at all may be well by now.
     avoid_.clear();
@@ -121,13 +133,7 @@ Result<void> Journey::go(const LogEntry& head, const StateName& target) {
         WISP_ASSIGN(request.base, base_digest());
         const auto route = plan_route(map, request);
         if (!route) {
-            return fail(ErrorKind::kGap,
-                        fmt::format("no way leads to step {} of {}: its anchors or deltas are gone "
-                                    "or damaged{}; publish an anchor",
-                                    target.step, shown(log_.where().url),
-                                    map.anchors.empty() || !map.anchors.back().base
-                                        ? ""
-                                        : ", or the base they stand on was not named"));
+            return std::unexpected(no_way(map, target));
         }
         const std::size_t avoided = avoid_.size();
         auto travelled = travel(head, target, *route);

@@ -50,6 +50,7 @@ class Journey {
         std::filesystem::path delta;
         StateName to;
     };
+    Error no_way(const RoadMap& map, const StateName& target) const;
     Result<void> travel(const LogEntry& head, const StateName& target, const Route& route);
     Result<std::vector<Stage>> fetch_legs(const Route& route);
     Result<void> fetch_walk(const Leg& leg, std::vector<Stage>& stages);

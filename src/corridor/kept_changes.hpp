@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,12 +38,7 @@ class KeptChanges {
     /// False: there was too much of it.
     bool complete() const { return !overflowed_; }
 
-    Result<void> hand_to(const ChangeSink& sink) const {
-        for (const MovedBlock& block : blocks_) {
-            if (auto taken = sink(block); !taken) return taken;
-        }
-        return {};
-    }
+    std::span<const MovedBlock> blocks() const { return blocks_; }
 
   private:
     std::vector<MovedBlock> blocks_;

@@ -67,18 +67,12 @@ class MemoryReplica : public Replica {
         return report;
     }
 
-    Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after) override {
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override {
         // Whoever wants to hear of moves or to go back needs more than the new bits.
         if (options_.keep_previous || options_.on_move) return Replica::overwrite(changes, after);
         const auto writing = enter();
-        auto written = changes([&](const MovedBlock& block) -> Result<void> {
-            write_block(*weights_, block);
-            return {};
-        });
-        if (!written) {
-            WISP_TRY(discard());
-            return written;
-        }
+        write_blocks(*weights_, changes, options_.threads);
         at_ = after;
         return {};
     }

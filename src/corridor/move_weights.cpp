@@ -1,5 +1,9 @@
 #include "corridor/move_weights.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -35,6 +39,18 @@ Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& req
 
 void write_block(MutableWeights& weights, const MovedBlock& moved) {
     scatter_new_bits(moved.changes, block_of(weights, moved));
+}
+
+void write_blocks(MutableWeights& weights, std::span<const MovedBlock> moved, unsigned threads) {
+    // Always finished, even when a stop is requested: half of it would be no state.
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < moved.size(); i = next++) write_block(weights, moved[i]);
+    };
+    std::vector<std::jthread> others;
+    const std::size_t helping = std::min<std::size_t>(thread_count(threads), moved.size());
+    for (std::size_t i = 1; i < helping; ++i) others.emplace_back(work);
+    work();
 }
 
 void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {

@@ -25,6 +25,8 @@ Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& req
 
 /// Puts the new bits of one block in place.
 void write_block(MutableWeights& weights, const MovedBlock& moved);
+/// The same of many, on several threads: blocks do not overlap.
+void write_blocks(MutableWeights& weights, std::span<const MovedBlock> moved, unsigned threads);
 /// Puts the old bits back.
 void undo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept);
 /// Puts the new bits in place again.

@@ -128,8 +128,7 @@ void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
         if (step.delta.path().empty()) return take_over_whole(step, after);
         if (step.diff.changed_elements == 0) return baseline_.save(after);
         if (step.changes.complete()) {
-            auto moved = baseline_.overwrite(
-                [&](const ChangeSink& sink) { return step.changes.hand_to(sink); }, after);
+            auto moved = baseline_.overwrite(step.changes.blocks(), after);
             if (moved || moved.error().kind != ErrorKind::kUnsupported) return moved;
         }
         WISP_TRY(baseline_.apply({step.delta.path()}, after));

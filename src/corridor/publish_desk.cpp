@@ -270,7 +270,11 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step) {
     const std::optional<StoredFile> delta = draft.commit.delta;
     WISP_ASSIGN(PublishReport report, place_step(std::move(draft), std::move(anchor)));
     if (counts.reused_bytes > 0 && delta) {
-        WISP_TRY(uploader_.confirm(*delta, step.delta.path()));
+        if (auto confirmed = uploader_.confirm(*delta, step.delta.path()); !confirmed) {
+            // Committed all the same: the next step must stand on it.
+            unsettled_ = true;
+            return std::unexpected(std::move(confirmed).error());
+        }
     }
     return report;
 }

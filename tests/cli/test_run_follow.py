@@ -228,7 +228,7 @@ def test_anchor_on_a_public_base_needs_the_base(tmp_path):
     base = trainer.train()
     trainer.publish("--base", base, "--base-name", "org/model")
     assert answer("status", trainer.url)["anchors"][0]["base_name"] == "org/model"
-    refused((ERROR, 15), "pull", trainer.url, "--into", tmp_path / "a", names=["base"])
+    refused((ERROR, 15), "pull", trainer.url, "--into", tmp_path / "a", names=["org/model", "base"])
     runs.pull(trainer.url, tmp_path / "b", "--base", base)
     assert runs.holds(tmp_path / "b", trainer.states[-1])
 

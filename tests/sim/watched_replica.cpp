@@ -68,7 +68,8 @@ Result<ApplyReport> WatchedReplica::apply(const std::vector<std::filesystem::pat
     });
 }
 
-Result<void> WatchedReplica::overwrite(const ChangeSource& changes, const ReplicaRecord& after) {
+Result<void> WatchedReplica::overwrite(std::span<const MovedBlock> changes,
+                                       const ReplicaRecord& after) {
     return watched("overwrite", [&] {
         auto moved = inner_->overwrite(changes, after);
         if (moved) record_ = after;

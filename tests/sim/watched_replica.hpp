@@ -39,7 +39,8 @@ class WatchedReplica : public Replica {
     Result<void> save(const ReplicaRecord& record) override;
     Result<ApplyReport> apply(const std::vector<std::filesystem::path>& deltas,
                               const ReplicaRecord& after) override;
-    Result<void> overwrite(const ChangeSource& changes, const ReplicaRecord& after) override;
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override;
     Result<void> adopt(const std::filesystem::path& folder, const ReplicaRecord& after) override;
     Result<void> discard() override;
     std::filesystem::path scratch() const override { return inner_->scratch(); }
