@@ -181,7 +181,7 @@ def main() -> None:
         memory = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         result = {
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-            "kernel": "",
+            "kernel": wisp.kernel_name(),
             "torch": torch.__version__,
             "memory": memory,
             "ways": [],

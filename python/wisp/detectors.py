@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _native
 from .errors import Unsupported
-from .staging import Source, _item_size
+from .staging import Source, device_module, events_before, item_size
 from .tensors import describe, is_torch
 
 #: Elements that are compared at a time: bounds what the comparison takes of the device's memory.
@@ -44,11 +44,12 @@ class DeviceDetector:
     def begin(self, schema: _native.Schema, sources: dict[str, Source]) -> None:
         self._order = [sources[name] for name, _, _ in schema.tensors]
         for source in self._order:
-            if not is_torch(source.tensor) or _item_size(source) not in (1, 2, 4, 8):
+            if not is_torch(source.tensor) or item_size(source) not in (1, 2, 4, 8):
                 raise Unsupported(
                     f"{describe(source.name, source.tensor)} cannot be compared on its device; "
                     "leave device_diff off"
                 )
+        self._before = events_before(self._order)
         self._changes = self._compare()
 
     def next(self) -> Change | None:
@@ -64,7 +65,7 @@ class DeviceDetector:
             self._baseline = []
             for index, source in enumerate(self._order):
                 count = source.tensor.numel()
-                host = torch.empty(count * _item_size(source), dtype=torch.uint8)
+                host = torch.empty(count * item_size(source), dtype=torch.uint8)
                 if count:
                     self._session.read_baseline(index, host.numpy())
                 wide = _bits(host.view(source.dtype))
@@ -79,6 +80,8 @@ class DeviceDetector:
     def _compare(self) -> Any:
         import torch
 
+        for device, event in self._before.items():
+            device_module(device).current_stream(device).wait_event(event)
         self._follow()
         for index, source in enumerate(self._order):
             base = self._baseline[index]

@@ -8,7 +8,8 @@ written for any device that torch knows, the CPU included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,12 +139,7 @@ class Stager:
     def begin(self, schema: _native.Schema, sources: dict[str, Source]) -> None:
         """From here until the last group was read the tensors must not be written to."""
         self._order = [sources[name] for name, _, _ in schema.tensors]
-        self._before = {}
-        for source in self._order:
-            device = source.tensor.device if is_torch(source.tensor) else None
-            if device is not None and device.type != "cpu" and device not in self._before:
-                # What the training has asked of the device so far comes before our copies.
-                self._before[device] = _device_module(device).current_stream().record_event()
+        self._before = events_before(self._order)
         self.restart()
 
     def restart(self) -> None:
@@ -158,7 +154,8 @@ class Stager:
         self._coming = self._start()
         if group.ready is not None:
             for event in group.ready:
-                event.synchronize()
+                if event is not None:  # host memory is copied at once
+                    event.synchronize()
         return group.pieces
 
     def _start(self) -> _Group | None:
@@ -168,19 +165,33 @@ class Stager:
             return group
         events = {}
         for source, target in group.staged:
-            if not is_torch(source) or source.device.type == "cpu":
+            if not is_torch(source):
                 target[...] = source
                 continue
-            device = source.device
-            module = _device_module(device)
-            stream = self._streams.setdefault(device, module.Stream(device))
-            with module.stream(stream):
-                stream.wait_event(self._before[device])
+            with self._beside(source.device) as stream:
                 cast = source if source.dtype == target.dtype else source.to(target.dtype)
                 target.copy_(cast, non_blocking=True)
-                events[device] = stream.record_event()
+                events[source.device] = stream.record_event()
         group.ready = list(events.values())
         return group
+
+    @contextmanager
+    def _beside(self, device: Any) -> Iterator[Any]:
+        """A stream of our own on the device, after what the training has asked of it so far."""
+        module = device_module(device)
+        if device not in self._streams:
+            self._streams[device] = module.Stream(device)
+        stream = self._streams[device]
+        with module.stream(stream):
+            if device in self._before:
+                stream.wait_event(self._before[device])
+            yield stream
+
+    def _flat(self, source: Source) -> Any:
+        if not is_torch(source.tensor):
+            return source.flat()
+        with self._beside(source.tensor.device):  # it may be a copy
+            return source.flat()
 
     def _plan(self) -> Iterator[_Group]:
         turn = 0
@@ -191,9 +202,9 @@ class Stager:
                 view = byte_view(source.name, source.tensor)
                 group.pieces.append((index, 0, view, source.is_cast))
                 continue
-            flat = source.flat()
+            flat = self._flat(source)
             count = flat.numel() if is_torch(flat) else flat.size
-            size = _item_size(source)
+            size = item_size(source)
             first = 0
             while first < count:
                 room = (self._group_bytes - used) // size // _native.PIECE_ELEMENTS
@@ -233,13 +244,24 @@ class Stager:
         return part.view(source.dtype), part.numpy()
 
 
-def _item_size(source: Source) -> int:
+def item_size(source: Source) -> int:
     if is_torch(source.tensor):
         return int(source.dtype.itemsize)
     return int(np.dtype(source.dtype).itemsize)
 
 
-def _device_module(device: Any) -> Any:
+def device_module(device: Any) -> Any:
+    """torch.cuda and its kin, torch.cpu among them."""
     import torch
 
     return torch.get_device_module(device)
+
+
+def events_before(sources: Iterable[Source]) -> dict[Any, Any]:
+    """By device, what the calling thread has asked of it so far; host memory needs no waiting."""
+    events: dict[Any, Any] = {}
+    for source in sources:
+        device = source.tensor.device if is_torch(source.tensor) else None
+        if device is not None and device.type != "cpu" and device not in events:
+            events[device] = device_module(device).current_stream(device).record_event()
+    return events
