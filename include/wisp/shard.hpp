@@ -86,11 +86,17 @@ class ShardWriter {
     const std::optional<StateDigest>& base() const;
     /// Takes this rank's blocks out of a whole state.
     Result<void> adopt(const Weights& whole, const StateDigest& state);
-    /// The new bytes of every span, in order. kWrongBase when the kept blocks are of another state
-    /// than the call's. What an earlier code() left is dropped.
+    /// kWrongBase when the kept blocks are of another state than the call's. What was coded before
+    /// and not committed is dropped.
+    Result<void> begin(const ShardCall& call);
+    /// The new bytes of the next spans, in order; so many at a time as the caller likes.
+    Result<void> add(const std::vector<std::span<const std::byte>>& spans);
+    /// After the last span.
+    Result<CodedShard> finish();
+    /// All of it at once.
     Result<CodedShard> code(const ShardCall& call,
                             const std::vector<std::span<const std::byte>>& spans);
-    /// Uploads what code() made, or for kAnchor the kept blocks, and returns the slip for rank 0.
+    /// Uploads what was coded, or for kAnchor the kept blocks, and returns the slip for rank 0.
     Result<std::vector<std::byte>> deliver(const ShardCall& call);
     /// The step was committed as `state`: what was delivered becomes the base.
     Result<void> advance(const StateDigest& state);

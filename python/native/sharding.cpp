@@ -81,8 +81,7 @@ ShardWriter open_writer(const Location& where, const std::vector<SchemaEntry>& s
         ShardWriter::open(where, schema_from(schema), rank, std::move(blocks), options));
 }
 
-nb::dict code(ShardWriter& self, const std::string& call, const nb::list& spans) {
-    const ShardCall parsed = value_of(parse_call(call));
+void add(ShardWriter& self, const nb::list& spans) {
     std::vector<std::unique_ptr<HeldBuffer>> held;
     std::vector<std::span<const std::byte>> views;
     for (const nb::handle span : spans) {
@@ -92,7 +91,11 @@ nb::dict code(ShardWriter& self, const std::string& call, const nb::list& spans)
         }
         views.push_back(held.back()->bytes());
     }
-    const CodedShard coded = long_call([&] { return self.code(parsed, views); });
+    long_call([&] { return self.add(views); });
+}
+
+nb::dict finish(ShardWriter& self) {
+    const CodedShard coded = long_call([&] { return self.finish(); });
     nb::dict dict;
     dict["changed"] = coded.changed_elements;
     dict["total"] = coded.total_elements;
@@ -116,7 +119,14 @@ void bind_writer(nb::module_& module) {
                 });
             },
             "folder"_a, "state"_a, "Takes this rank's blocks out of a checkpoint folder.")
-        .def("code", &code, "call"_a, "spans"_a)
+        .def(
+            "begin",
+            [](ShardWriter& self, const std::string& call) {
+                value_of(self.begin(value_of(parse_call(call))));
+            },
+            "call"_a)
+        .def("add", &add, "spans"_a, "The bytes of the next spans.")
+        .def("finish", &finish)
         .def(
             "deliver",
             [](ShardWriter& self, const std::string& call) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,17 +13,17 @@ import torch.distributed as dist
 
 from .errors import Unavailable
 from .shard_plan import Piece, ShardPlan
-from .shard_state import LocalTensor
+from .shard_state import LocalTensor, StagedTensors
+
+#: What is brought to the host at a time.
+_BATCH_BYTES = 256 << 20
+
+#: By (tensor, block): what other ranks hold of it.
+Received = dict[tuple[int, int], list[tuple[Piece, np.ndarray]]]
 
 
 def _size(pieces: list[Piece], locals_: list[LocalTensor]) -> int:
     return sum((p.high - p.low) * locals_[p.tensor].dtype.itemsize for p in pieces)
-
-
-def _cut(piece: Piece, local: LocalTensor, view: np.ndarray) -> np.ndarray:
-    size = local.dtype.itemsize
-    low = local.held[0]
-    return view[(piece.low - low) * size : (piece.high - low) * size]
 
 
 class PieceExchange:
@@ -56,10 +57,10 @@ class PieceExchange:
         self,
         plan: ShardPlan,
         locals_: list[LocalTensor],
-        views: list[np.ndarray],
+        staged: StagedTensors,
         deadline: float,
-    ) -> dict[tuple[int, int], list[tuple[Piece, np.ndarray]]]:
-        """Sends what others code and returns, by (tensor, block), what others hold of one's own."""
+    ) -> Received:
+        """Sends what others code and returns what they hold of one's own blocks."""
         buffers: dict[int, torch.Tensor] = {}
         works: list[tuple[int, str, Any]] = []
         outgoing = []  # kept until it is sent
@@ -70,7 +71,7 @@ class PieceExchange:
                 work = dist.irecv(buffers[peer], self._ranks[peer], group=self.group)
                 works.append((peer, "from", work))
             for peer, pieces in sorted(plan.sends.items()):
-                cuts = [_cut(p, locals_[p.tensor], views[p.tensor]) for p in pieces]
+                cuts = [staged.bytes_of(p.tensor, p.low, p.high) for p in pieces]
                 outgoing.append(torch.from_numpy(np.concatenate(cuts)))
                 work = dist.isend(outgoing[-1], self._ranks[peer], group=self.group)
                 works.append((peer, "to", work))
@@ -82,7 +83,7 @@ class PieceExchange:
             raise Unavailable(
                 f"rank {peer} did not exchange its pieces of blocks in time ({error})"
             ) from error
-        found: dict[tuple[int, int], list[tuple[Piece, np.ndarray]]] = {}
+        found: Received = {}
         for peer, pieces in plan.receives.items():
             at = 0
             whole = buffers[peer].numpy()
@@ -95,30 +96,45 @@ class PieceExchange:
         return found
 
 
-def span_bytes(
+def span_batches(
     plan: ShardPlan,
     locals_: list[LocalTensor],
-    views: list[np.ndarray],
-    received: dict[tuple[int, int], list[tuple[Piece, np.ndarray]]],
+    staged: StagedTensors,
+    received: Received,
     log2: int,
-) -> list[np.ndarray]:
-    """The bytes of every span: in place where this rank holds all of it, else put together."""
-    spans = []
+) -> Iterator[list[np.ndarray]]:
+    """The bytes of every span, in order, a batch at a time: memory does not grow with the model."""
+    batch: list[np.ndarray] = []
+    size = 0
     for tensor, first, count in plan.spans:
-        local, view = locals_[tensor], views[tensor]
-        size = local.dtype.itemsize
+        local = locals_[tensor]
         low = first << log2
         high = min((first + count) << log2, local.elements)
-        own_low, own_high = max(low, local.held[0]), min(high, local.held[1])
-        start = local.held[0]
-        if (own_low, own_high) == (low, high):
-            spans.append(view[(low - start) * size : (high - start) * size])
-            continue
-        block = np.empty((high - low) * size, np.uint8)
-        if own_low < own_high:
-            own = view[(own_low - start) * size : (own_high - start) * size]
-            block[(own_low - low) * size : (own_high - low) * size] = own
-        for piece, data in received[(tensor, first)]:
-            block[(piece.low - low) * size : (piece.high - low) * size] = data
-        spans.append(block)
-    return spans
+        batch.append(_span(tensor, first, low, high, local, staged, received))
+        size += batch[-1].size
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def _span(
+    tensor: int,
+    first: int,
+    low: int,
+    high: int,
+    local: LocalTensor,
+    staged: StagedTensors,
+    received: Received,
+) -> np.ndarray:
+    own_low, own_high = max(low, local.held[0]), min(high, local.held[1])
+    if (own_low, own_high) == (low, high):
+        return staged.bytes_of(tensor, low, high)
+    size = local.dtype.itemsize
+    block = np.empty((high - low) * size, np.uint8)
+    if own_low < own_high:
+        own = staged.bytes_of(tensor, own_low, own_high)
+        block[(own_low - low) * size : (own_high - low) * size] = own
+    for piece, data in received[(tensor, first)]:
+        block[(piece.low - low) * size : (piece.high - low) * size] = data
+    return block

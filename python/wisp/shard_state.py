@@ -96,20 +96,33 @@ def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
     return LocalTensor(name, dtype, entry, elements, _held_rows(rows, shape), in_rows)
 
 
-def local_bytes(tensor: Any, local: LocalTensor) -> np.ndarray:
-    """The bytes of what this rank holds, in the published dtype; in place where possible."""
-    with torch.no_grad():
-        if is_dtensor(tensor):
-            tensor = (tensor if local.in_rows else _as_rows(tensor)).to_local()
-        tensor = tensor.detach()
+class StagedTensors:
+    """The weights of this rank as they are now, brought to the host a few tensors at a time."""
+
+    def __init__(self, tensors: dict[str, Any], locals_: list[LocalTensor]) -> None:
+        self._tensors = tensors
+        self._locals = locals_
+        self._rows: dict[int, torch.Tensor] = {}
+
+    def bring_into_rows(self) -> None:
+        """Tensors that are not divided by rows, one after the other. A collective."""
+        for number, local in enumerate(self._locals):
+            if not local.in_rows:
+                self._rows[number] = _as_rows(self._tensors[local.name].detach()).to_local()
+
+    def bytes_of(self, number: int, low: int, high: int) -> np.ndarray:
+        """Elements [low, high) of what is held, in the published dtype; in place where possible."""
+        local = self._locals[number]
+        tensor = self._rows.get(number)
+        if tensor is None:
+            tensor = self._tensors[local.name].detach()
+            tensor = tensor.to_local() if is_dtensor(tensor) else tensor
+        start, end = local.held
+        if tensor.numel() != end - start:
+            raise Invalid(
+                f"tensor '{local.name}' has {tensor.numel()} elements on this rank, {end - start} "
+                "at first; it was replaced by another: make a new publisher"
+            )
         # Rounded where it lies: what crosses to the host is what is published.
-        tensor = tensor.to(local.dtype).to("cpu").contiguous()
-    low, high = local.held
-    view = byte_view(local.name, tensor)
-    wanted = (high - low) * tensor.element_size()
-    if high > low and view.size != wanted:
-        raise Invalid(
-            f"tensor '{local.name}' has {view.size} bytes on this rank, {wanted} at first; "
-            "it was replaced by another: make a new publisher"
-        )
-    return view[:wanted]
+        part = tensor.reshape(-1)[low - start : high - start]
+        return byte_view(local.name, part.to(local.dtype).to("cpu").contiguous())

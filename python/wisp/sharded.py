@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import torch
 import torch.distributed as dist
 
 from . import _native, runs
 from .errors import Error, Fenced, Gap, Invalid, NoRun, Unavailable, WrongBase, exception_of
-from .shard_exchange import PieceExchange, span_bytes
+from .shard_exchange import PieceExchange, span_batches
 from .shard_plan import make_plans
-from .shard_state import DtypeRule, LocalTensor, describe_local, local_bytes
+from .shard_state import DtypeRule, LocalTensor, StagedTensors, describe_local
 from .shard_talk import ShardTalk
 from .stores import RunAddress, location
 from .tensors import named_tensors
@@ -383,12 +384,13 @@ class ShardedPublisher:
                     "ranks must publish the same"
                 )
             self._stand_on(_native.call_base(call))
-            tensors = self._tensors()
-            views = [local_bytes(tensors[local.name], local) for local in self._locals]
+            staged = StagedTensors(self._tensors(), self._locals)
             self._talk.put(round_.key("ready", self.rank), b"")
-            received = self._swap_pieces(round_, views)
-            spans = span_bytes(self._plan, self._locals, views, received, self._log2)
-            round_.coded = self._writer.code(call, spans)
+            received = self._swap_pieces(round_, staged)
+            self._writer.begin(call)
+            for batch in span_batches(self._plan, self._locals, staged, received, self._log2):
+                self._writer.add(batch)
+            round_.coded = self._writer.finish()
         except Exception as error:
             self._give_up(round_, error)
             if isinstance(error, Error):
@@ -443,9 +445,11 @@ class ShardedPublisher:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _swap_pieces(self, round_: _Round, views: list[Any]) -> Any:
+    def _swap_pieces(self, round_: _Round, staged: StagedTensors) -> Any:
         renewing = self._exchange.broken
-        peers = range(len(self._world)) if renewing else self._plan.peers
+        in_rows = all(local.in_rows for local in self._locals)
+        # A collective wants everybody there.
+        peers = self._plan.peers if in_rows and not renewing else range(len(self._world))
         verdict = round_.key("verdict")
         keys = [round_.key("ready", peer) for peer in peers]
         # Nobody starts a message before its partner is there: a rank that hangs is named, and
@@ -460,7 +464,9 @@ class ShardedPublisher:
             )
         if renewing:
             self._exchange.renew()
-        return self._exchange.swap(self._plan, self._locals, views, patience)
+        with torch.no_grad():
+            staged.bring_into_rows()
+        return self._exchange.swap(self._plan, self._locals, staged, patience)
 
     def _give_up(self, round_: _Round, error: Exception) -> None:
         """Tells rank 0, or as rank 0 all, that this rank has no part in the step."""

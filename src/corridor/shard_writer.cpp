@@ -2,23 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "base/blocks.hpp"
 #include "base/file.hpp"
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/stopwatch.hpp"
 #include "base/try.hpp"
-#include "corridor/checkpoint_files.hpp"
 #include "corridor/delta_writer.hpp"
+#include "corridor/own_blocks.hpp"
 #include "corridor/owned_file.hpp"
 #include "corridor/pending_folder.hpp"
-#include "decode/block_decoder.hpp"
 #include "format/run_keys.hpp"
 #include "format/shard_slip.hpp"
-#include "kernel/kernels.hpp"
-#include "kernel/scatter.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/shard.hpp"
 
@@ -26,45 +21,7 @@ namespace wisp {
 namespace fs = std::filesystem;
 namespace {
 
-using Views = std::vector<std::span<const std::byte>>;
-
-/// A block of this rank, and where in the bytes of its span it lies.
-struct OwnBlock {
-    BlockRange range;
-    std::size_t span = 0;
-    std::size_t offset = 0;
-
-    std::size_t size() const {
-        return static_cast<std::size_t>(range.element_count * range.element_bytes);
-    }
-    std::span<const std::byte> of(std::span<const std::byte> span_bytes) const {
-        return span_bytes.subspan(offset, size());
-    }
-};
-
-std::vector<OwnBlock> blocks_of(const Schema& schema, const std::vector<BlockSpan>& spans,
-                                unsigned log2) {
-    std::vector<OwnBlock> blocks;
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-        const TensorInfo& tensor = schema.tensors()[static_cast<std::size_t>(spans[i].tensor)];
-        std::size_t offset = 0;
-        for (std::uint64_t b = 0; b < spans[i].block_count; ++b) {
-            OwnBlock block;
-            block.range.tensor = static_cast<std::size_t>(spans[i].tensor);
-            block.range.first_element = (spans[i].first_block + b) << log2;
-            block.range.element_count = std::min(
-                std::uint64_t{1} << log2, element_count_of(tensor) - block.range.first_element);
-            block.range.element_bytes = traits_of(tensor.dtype).element_bytes;
-            block.span = i;
-            block.offset = offset;
-            offset += block.size();
-            blocks.push_back(block);
-        }
-    }
-    return blocks;
-}
-
-Views views_of(const std::vector<Bytes>& kept) {
+SpanViews views_of(const std::vector<Bytes>& kept) {
     return {kept.begin(), kept.end()};
 }
 
@@ -73,14 +30,11 @@ Views views_of(const std::vector<Bytes>& kept) {
 struct ShardWriter::State {
     State(const Location& run, Schema given, std::uint64_t number, std::vector<BlockSpan> held,
           const ShardOptions& asked)
-        : schema(std::move(given)),
+        : own(std::move(given), std::move(held), asked.log2_block_elements, asked.threads),
           rank(number),
-          spans(std::move(held)),
           options(asked),
           scratch(asked.scratch),
-          uploader(run, asked.parallel_uploads, std::max<std::uint64_t>(1, asked.part_bytes)),
-          seeds(seeds_of(schema)),
-          blocks(blocks_of(schema, spans, asked.log2_block_elements)) {}
+          uploader(run, asked.parallel_uploads, std::max<std::uint64_t>(1, asked.part_bytes)) {}
 
     /// What was coded and is not known to be committed.
     struct Pending {
@@ -91,102 +45,74 @@ struct ShardWriter::State {
         bool reused = false;
     };
 
-    Schema schema;
+    /// Between begin() and finish().
+    struct Coding {
+        Pending pending;
+        std::optional<PendingFile> file;
+        std::vector<BlockEncoder> encoders;
+        std::size_t next_span = 0;
+        std::size_t next_block = 0;
+        Stopwatch timer;
+    };
+
+    OwnBlocks own;
     std::uint64_t rank;
-    std::vector<BlockSpan> spans;
     ShardOptions options;
     std::optional<PendingFolder> temporary;
     fs::path scratch;
     Uploader uploader;
-    std::vector<TensorSeed> seeds;
-    std::vector<OwnBlock> blocks;
     std::vector<Bytes> kept;  // of each span
     std::optional<StateDigest> base;
     std::optional<Pending> pending;
+    std::optional<Coding> coding;
     std::uint64_t files_made = 0;
 
     ShardSlip new_slip(const ShardCall& call) const {
         ShardSlip slip;
         slip.rank = rank;
         slip.call = call;
-        slip.schema = schema.digest();
+        slip.schema = own.schema().digest();
         slip.log2_block_elements = options.log2_block_elements;
-        slip.spans = spans;
+        slip.spans = own.spans();
         return slip;
     }
 
     fs::path new_file() { return scratch / fmt::format("strand-{}-{}", rank, files_made++); }
 
-    std::size_t span_bytes(std::size_t span) const {
-        return static_cast<std::size_t>(
-            plain_bytes({spans[span]}, schema, options.log2_block_elements));
-    }
-
-    Result<void> check_views(const Views& views) const {
-        bool right = views.size() == spans.size();
+    Result<void> check_views(const SpanViews& views, std::size_t first) const {
+        bool right = views.size() <= own.spans().size() - first;
         for (std::size_t i = 0; right && i < views.size(); ++i) {
-            right = views[i].size() == span_bytes(i);
+            right = views[i].size() == own.span_bytes(first + i);
         }
         if (right) return {};
         return fail(ErrorKind::kInvalid,
                     fmt::format("rank {}: the weights given are not those of its blocks", rank));
     }
 
-    Result<void> code_delta(const Views& views, Pending& into) {
-        into.file = OwnedFile(new_file());
-        WISP_ASSIGN(PendingFile file, PendingFile::create(into.file.path()));
-        const unsigned threads = thread_count(options.threads);
-        std::vector<BlockEncoder> encoders(threads);
-        ShardSlip& slip = into.slip;
+    /// The blocks of the next spans.
+    Result<void> code_delta(const SpanViews& views, Coding& into) {
+        const std::size_t first = into.next_block;
+        const auto& blocks = own.blocks();
+        std::size_t end = first;
+        while (end < blocks.size() && blocks[end].span < into.next_span + views.size()) ++end;
+        ShardSlip& slip = into.pending.slip;
         WISP_TRY(ordered_parallel<WrittenBlock>(
-            blocks.size(), threads,
+            end - first, static_cast<unsigned>(into.encoders.size()),
             [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-                const OwnBlock& block = blocks[index];
-                return encode_compact(schema.tensors()[block.range.tensor], block.range,
-                                      block.of(kept[block.span]), block.of(views[block.span]),
-                                      seeds[block.range.tensor], encoders[thread]);
+                const OwnBlock& block = blocks[first + index];
+                return encode_compact(own.tensor_of(block), block.range, block.of(kept[block.span]),
+                                      block.of(views[block.span - into.next_span]),
+                                      own.seed_of(block), into.encoders[thread]);
             },
             [&](std::uint64_t, WrittenBlock block) -> Result<void> {
                 slip.state += block.old_state;
                 slip.touched_before += block.touched.before;
                 slip.touched_after += block.touched.after;
                 slip.blocks.push_back({block.encoded.coded.size(), block.encoded.changed_elements});
-                return file.append(block.encoded.coded);
+                return into.file->append(block.encoded.coded);
             }));
-        return file.commit_unsynced();
-    }
-
-    Result<StateDigest> digest_blocks(const Views& views) const {
-        StateDigest digest;
-        WISP_TRY(ordered_parallel<StateDigest>(
-            blocks.size(), thread_count(options.threads),
-            [&](std::uint64_t index, unsigned) -> Result<StateDigest> {
-                const OwnBlock& block = blocks[index];
-                const auto bytes = block.of(views[block.span]);
-                return active_kernels().mix_bytes(bytes.data(), bytes.size(),
-                                                  seeds[block.range.tensor],
-                                                  block.range.first_word());
-            },
-            [&](std::uint64_t, StateDigest part) -> Result<void> {
-                digest += part;
-                return {};
-            }));
-        return digest;
-    }
-
-    /// The spans in the order in which a checkpoint file has their tensors.
-    Result<void> write_strand(const Views& views, const fs::path& path) const {
-        const std::vector<std::size_t> order = weights_layout(schema).order;
-        std::vector<std::size_t> place(order.size());
-        for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
-        std::vector<std::size_t> by_place(spans.size());
-        std::iota(by_place.begin(), by_place.end(), std::size_t{0});
-        std::ranges::stable_sort(by_place, {}, [&](std::size_t span) {
-            return place[static_cast<std::size_t>(spans[span].tensor)];
-        });
-        WISP_ASSIGN(PendingFile file, PendingFile::create(path));
-        for (const std::size_t span : by_place) WISP_TRY(file.append(views[span]));
-        return file.commit_unsynced();
+        into.next_block = end;
+        return {};
     }
 
     /// What is short goes into the slip, the rest into the bucket.
@@ -207,36 +133,6 @@ struct ShardWriter::State {
         out.reused = uploader.take_counts().reused_bytes > 0;
         out.slip.parts = out.stored.parts;
         return {};
-    }
-
-    /// The kept blocks moved on by what was coded from them.
-    Result<void> apply(const Pending& step) {
-        WISP_ASSIGN(const MappedFile mapped, MappedFile::open(step.file.path()));
-        std::vector<std::size_t> begins(blocks.size() + 1, 0);
-        for (std::size_t i = 0; i < blocks.size(); ++i) {
-            begins[i + 1] = begins[i] + static_cast<std::size_t>(step.slip.blocks[i].bytes);
-        }
-        if (begins.back() != mapped.bytes().size()) {
-            return fail(ErrorKind::kCorrupt, fmt::format("rank {}: its strand was cut", rank));
-        }
-        const unsigned threads = thread_count(options.threads);
-        std::vector<BlockDecoder> decoders(threads);
-        std::vector<BlockChanges> changes(threads);
-        return ordered_parallel<bool>(
-            blocks.size(), threads,
-            [&](std::uint64_t index, unsigned thread) -> Result<bool> {
-                const OwnBlock& block = blocks[index];
-                const auto coded =
-                    mapped.bytes().subspan(begins[index], begins[index + 1] - begins[index]);
-                if (coded.empty()) return false;
-                std::byte* bytes = kept[block.span].data() + block.offset;
-                const Dtype dtype = schema.tensors()[block.range.tensor].dtype;
-                WISP_TRY(decoders[thread].decode(coded, {bytes, block.size()}, traits_of(dtype),
-                                                 changes[thread]));
-                scatter_new_bits(changes[thread], bytes);
-                return true;
-            },
-            [](std::uint64_t, bool) -> Result<void> { return {}; });
     }
 };
 
@@ -266,53 +162,88 @@ const std::optional<StateDigest>& ShardWriter::base() const {
 }
 
 Result<void> ShardWriter::adopt(const Weights& whole, const StateDigest& state) {
-    WISP_TRY(require_same_schema(state_->schema, "the trainer", whole.schema(), "the run"));
+    WISP_TRY(require_same_schema(state_->own.schema(), "the trainer", whole.schema(), "the run"));
     drop();
     state_->base.reset();
-    state_->kept.assign(state_->spans.size(), {});
-    for (std::size_t i = 0; i < state_->spans.size(); ++i) {
-        const BlockSpan& span = state_->spans[i];
+    state_->kept.assign(state_->own.spans().size(), {});
+    for (std::size_t i = 0; i < state_->own.spans().size(); ++i) {
+        const BlockSpan& span = state_->own.spans()[i];
         const auto tensor = static_cast<std::size_t>(span.tensor);
         const unsigned element_bytes =
-            traits_of(state_->schema.tensors()[tensor].dtype).element_bytes;
+            traits_of(state_->own.schema().tensors()[tensor].dtype).element_bytes;
         const auto bytes = whole.bytes(tensor).subspan(
             static_cast<std::size_t>(span.first_block << state_->options.log2_block_elements) *
                 element_bytes,
-            state_->span_bytes(i));
+            state_->own.span_bytes(i));
         state_->kept[i].assign(bytes.begin(), bytes.end());
     }
     state_->base = state;
     return {};
 }
 
-Result<CodedShard> ShardWriter::code(const ShardCall& call, const Views& spans) {
-    const Stopwatch timer;
+Result<void> ShardWriter::begin(const ShardCall& call) {
     drop();
-    WISP_TRY(state_->check_views(spans));
-    State::Pending pending;
-    pending.slip = state_->new_slip(call);
-    CodedShard coded;
-    for (const OwnBlock& block : state_->blocks) coded.total_elements += block.range.element_count;
-    if (call.part == ShardPart::kWhole) {
-        for (const auto& view : spans) pending.whole.emplace_back(view.begin(), view.end());
-        coded.changed_elements = coded.total_elements;
-        coded.payload_bytes =
-            plain_bytes(state_->spans, state_->schema, state_->options.log2_block_elements);
-    } else if (call.part == ShardPart::kDelta && state_->base && *state_->base == call.base) {
-        WISP_TRY(state_->code_delta(spans, pending));
-        for (const SlipBlock& block : pending.slip.blocks) {
-            coded.changed_elements += block.changed;
-            coded.payload_bytes += block.bytes;
-        }
-    } else {
+    const bool based = state_->base && *state_->base == call.base;
+    if (call.part == ShardPart::kAnchor || (call.part == ShardPart::kDelta && !based)) {
         return fail(ErrorKind::kWrongBase,
                     fmt::format("rank {} does not hold the blocks of the state that step {} stands "
                                 "on; take them from the bucket",
                                 state_->rank, call.step));
     }
-    state_->pending.emplace(std::move(pending));
-    coded.seconds = timer.seconds();
+    State::Coding& coding = state_->coding.emplace();
+    coding.pending.slip = state_->new_slip(call);
+    if (call.part == ShardPart::kWhole) return {};
+    coding.pending.file = OwnedFile(state_->new_file());
+    WISP_ASSIGN(PendingFile file, PendingFile::create(coding.pending.file.path()));
+    coding.file.emplace(std::move(file));
+    coding.encoders.resize(thread_count(state_->options.threads));
+    return {};
+}
+
+Result<void> ShardWriter::add(const SpanViews& spans) {
+    if (!state_->coding) {
+        return fail(ErrorKind::kInvalid, fmt::format("rank {} has not begun", state_->rank));
+    }
+    State::Coding& coding = *state_->coding;
+    WISP_TRY(state_->check_views(spans, coding.next_span));
+    if (coding.file) {
+        WISP_TRY(state_->code_delta(spans, coding));
+    } else {
+        for (const auto& view : spans) coding.pending.whole.emplace_back(view.begin(), view.end());
+    }
+    coding.next_span += spans.size();
+    return {};
+}
+
+Result<CodedShard> ShardWriter::finish() {
+    if (!state_->coding || state_->coding->next_span != state_->own.spans().size()) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("rank {} was not given all of its blocks", state_->rank));
+    }
+    State::Coding coding = std::move(*state_->coding);
+    state_->coding.reset();
+    CodedShard coded;
+    for (const OwnBlock& block : state_->own.blocks())
+        coded.total_elements += block.range.element_count;
+    if (coding.file) {
+        WISP_TRY(coding.file->commit_unsynced());
+        for (const SlipBlock& block : coding.pending.slip.blocks) {
+            coded.changed_elements += block.changed;
+            coded.payload_bytes += block.bytes;
+        }
+    } else {
+        coded.changed_elements = coded.total_elements;
+        coded.payload_bytes = state_->own.total_bytes();
+    }
+    coded.seconds = coding.timer.seconds();
+    state_->pending.emplace(std::move(coding.pending));
     return coded;
+}
+
+Result<CodedShard> ShardWriter::code(const ShardCall& call, const SpanViews& spans) {
+    WISP_TRY(begin(call));
+    WISP_TRY(add(spans));
+    return finish();
 }
 
 Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
@@ -323,10 +254,10 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
         }
         State::Pending& pending = *state_->pending;
         if (call.part == ShardPart::kWhole) {
-            const Views views = views_of(pending.whole);
-            WISP_ASSIGN(pending.slip.state, state_->digest_blocks(views));
+            const SpanViews views = views_of(pending.whole);
+            WISP_ASSIGN(pending.slip.state, state_->own.digest(views));
             pending.file = OwnedFile(state_->new_file());
-            WISP_TRY(state_->write_strand(views, pending.file.path()));
+            WISP_TRY(state_->own.write_strand(views, pending.file.path()));
         }
         WISP_TRY(state_->send(pending));
         return write_slip(pending.slip);
@@ -338,10 +269,10 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
     }
     State::Pending anchor;
     anchor.slip = state_->new_slip(call);
-    const Views views = views_of(state_->kept);
-    WISP_ASSIGN(anchor.slip.state, state_->digest_blocks(views));
+    const SpanViews views = views_of(state_->kept);
+    WISP_ASSIGN(anchor.slip.state, state_->own.digest(views));
     anchor.file = OwnedFile(state_->new_file());
-    WISP_TRY(state_->write_strand(views, anchor.file.path()));
+    WISP_TRY(state_->own.write_strand(views, anchor.file.path()));
     WISP_TRY(state_->send(anchor));
     return write_slip(anchor.slip);
 }
@@ -355,7 +286,9 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
     state_->pending.reset();
     if (pending.slip.call.part == ShardPart::kWhole) {
         state_->kept = std::move(pending.whole);
-    } else if (auto moved = state_->apply(pending); !moved) {
+    } else if (auto moved =
+                   state_->own.apply(pending.file.path(), pending.slip.blocks, state_->kept);
+               !moved) {
         state_->base.reset();
         return moved;
     }
@@ -366,6 +299,7 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
 
 void ShardWriter::drop() {
     state_->pending.reset();
+    state_->coding.reset();
 }
 
 }  // namespace wisp
