@@ -43,6 +43,10 @@ def tiny_model() -> torch.nn.Module:
     return transformers.LlamaForCausalLM(config)
 
 
+# What it imports is imported once, before ranks are forked.
+tiny_model()
+
+
 def sharded_model(mesh: Any) -> torch.nn.Module:
     """The same, in fp32 masters spread over the mesh by FSDP2."""
     model = tiny_model()
