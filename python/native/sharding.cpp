@@ -1,6 +1,7 @@
 // The ranks of a sharded trainer, and the one that commits. Calls and slips cross as they travel
 // between ranks: a line of text, and bytes.
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -167,12 +168,14 @@ struct WovenSession {
 WovenSession open_woven(const Location& where, const std::vector<SchemaEntry>& schema,
                         std::uint64_t anchor_every, const Trust& trust,
                         const OptionalPath& sign_key, const OptionalPath& certificate,
+                        const std::map<std::string, std::string>& metadata,
                         const std::vector<fs::path>& side_files, const OptionalPath& scratch,
                         double expires_after) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
     options.anchor_every = anchor_every;
+    options.metadata = metadata;
     options.side_files = side_files;
     options.expires_after = Milliseconds(static_cast<std::int64_t>(expires_after * 1000));
     return {schema_from(schema), long_call([&] {
@@ -223,8 +226,8 @@ void bind_woven(nb::module_& module) {
         .def_prop_ro("run", [](const WovenSession& self) { return self.publisher.run(); });
     module.def("open_woven_session", &open_woven, "where"_a, "schema"_a, "anchor_every"_a = 0,
                "trust"_a = Trust{}, "sign_key"_a = nb::none(), "certificate"_a = nb::none(),
-               "side_files"_a = std::vector<fs::path>{}, "scratch"_a = nb::none(),
-               "expires_after"_a = 0.0);
+               "metadata"_a = PublishOptions().metadata, "side_files"_a = std::vector<fs::path>{},
+               "scratch"_a = nb::none(), "expires_after"_a = 0.0);
 }
 
 }  // namespace

@@ -167,6 +167,7 @@ class ShardedPublisher:
                 self._trust,
                 sign_key,
                 certificate,
+                {"format": "pt", **self._aliases},
                 [os.fspath(path) for path in side_files],
                 None,
                 expires_after,
@@ -195,8 +196,10 @@ class ShardedPublisher:
     def _divide(self) -> None:
         """Finds out who holds what, and who codes what."""
         # Of a tied weight with an empty shard no rank can tell; rank 0 always has rows.
-        names = self._agree(lambda: sorted(named_tensors(self._model).tensors, key=str.encode))[0]
-        self._names: list[str] = names
+        named = self._agree(lambda: _names_of(self._model))[0]
+        names: list[str] = named[0]
+        self._names = names
+        self._aliases: dict[str, str] = named[1]
 
         def look() -> tuple[list[LocalTensor], str]:
             tensors = self._tensors()
@@ -615,6 +618,12 @@ class ShardedPublisher:
         if not verdict["committed"]:
             self._lost = self._lost or verdict["kind"] == WrongBase.kind
             raise exception_of(verdict["kind"], verdict["text"])
+
+
+def _names_of(model: Any) -> tuple[list[str], dict[str, str]]:
+    """The tensors in the order of the schema, and further names of tied ones."""
+    named = named_tensors(model)
+    return sorted(named.tensors, key=str.encode), named.aliases
 
 
 def _failure_verdict(error: Error, landing: str | None = None) -> dict[str, Any]:

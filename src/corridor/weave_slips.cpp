@@ -146,8 +146,9 @@ Result<WovenHead> weave_delta(const GatheredSlips& gathered, const Schema& schem
     return strands.close(weave, own);
 }
 
-WovenHead weave_whole(const GatheredSlips& gathered, const Schema& schema) {
-    const WeightsLayout layout = weights_layout(schema);
+WovenHead weave_whole(const GatheredSlips& gathered, const Schema& schema,
+                      const Metadata& metadata) {
+    const WeightsLayout layout = weights_layout(schema, metadata);
     const BlockGrid grid(schema, gathered.log2_block_elements);
     const StrandOrder strands(gathered);
     Weave weave;

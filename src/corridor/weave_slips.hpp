@@ -39,6 +39,7 @@ struct WovenHead {
 Result<WovenHead> weave_delta(const GatheredSlips& gathered, const Schema& schema,
                               DeltaFacts& facts);
 /// As write_weights() would have written it.
-WovenHead weave_whole(const GatheredSlips& gathered, const Schema& schema);
+WovenHead weave_whole(const GatheredSlips& gathered, const Schema& schema,
+                      const Metadata& metadata);
 
 }  // namespace wisp

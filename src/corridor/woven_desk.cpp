@@ -120,8 +120,8 @@ Result<AnchorEntry> WovenDesk::upload_whole(const GatheredSlips& gathered, const
                                             const ShardCall& call) {
     AnchorEntry anchor;
     anchor.schema = schema.digest();
-    WISP_ASSIGN(StoredFile file,
-                upload_woven(weave_whole(gathered, schema), call, "model.safetensors"));
+    WISP_ASSIGN(StoredFile file, upload_woven(weave_whole(gathered, schema, options().metadata),
+                                              call, "model.safetensors"));
     anchor.files.push_back(std::move(file));
     WISP_TRY(upload_side_files(call.step, call.epoch, anchor));
     return anchor;
