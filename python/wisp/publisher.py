@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from . import _native, runs
 from .detectors import DeviceDetector
-from .errors import Fenced, Invalid, NoRun, WrongBase, kind_of
+from .errors import Fenced, Invalid, WrongBase, kind_of
 from .reports import Table, human_bytes, human_count, human_seconds
 from .staging import DtypeRule, Stager, schema_of, sources_of
 from .stores import RunAddress, location
@@ -155,7 +155,9 @@ class Publisher:
         place = location(run)
         self.url = place.url
         if create:
-            _start_run(place, trust, sign_key, certificate)
+            runs.start_if_missing(
+                place, trust=trust, sign_key=sign_key, certificate=certificate
+            )
         self._session = _native.open_publish_session(
             place,
             codec,
@@ -339,13 +341,6 @@ class Publisher:
         if self._on_error == "raise" or isinstance(self._failure, Fenced):
             self._failure_raised = True
             raise self._failure
-
-
-def _start_run(place: Any, trust: Any, sign_key: Any, certificate: Any) -> None:
-    try:
-        runs.status(place, count_objects=False, trust=trust)
-    except NoRun:
-        runs.init(place, trust=trust, sign_key=sign_key, certificate=certificate)
 
 
 def _differences(published: list[Any], model: list[Any]) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from . import _native
-from .errors import Incapable
+from .errors import Incapable, NoRun
 from .reports import Table, give_repr, human_bytes, human_count, human_seconds
 from .stores import RunAddress, location
 
@@ -56,6 +56,16 @@ def init(
         sign_key,
         certificate,
     )
+
+
+def start_if_missing(
+    place: _native.Location, *, trust: Any, sign_key: Path | None, certificate: Path | None
+) -> None:
+    """What a publisher does with `create`: a run that is there is left alone."""
+    try:
+        _native.read_log(place, 1, trust_of(trust))
+    except NoRun:
+        init(place, trust=trust, sign_key=sign_key, certificate=certificate)
 
 
 def status(

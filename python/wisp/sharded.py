@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from . import _native, runs
-from .errors import Error, Fenced, Gap, Invalid, NoRun, Unavailable, WrongBase, exception_of
+from .errors import Error, Fenced, Gap, Invalid, Unavailable, WrongBase, exception_of
 from .shard_exchange import PieceExchange, span_batches
 from .shard_plan import make_plans
 from .shard_state import DtypeRule, LocalTensor, StagedTensors, describe_local
@@ -89,7 +89,8 @@ class ShardedPublisher:
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
     background: False: publish() waits until the step is committed, and returns its report.
-    on_error: "raise" raises what failed at the next publish; "warn" logs it, all but Fenced.
+    on_error: "warn" logs what fails and goes on with the next step; "raise" raises it at the next
+      publish. Fenced, another trainer owns the run now, and Invalid are always raised.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class ShardedPublisher:
         background: bool = True,
         every: int = 1,
         anchor_every: int | Literal["auto"] = "auto",
-        on_error: Literal["warn", "raise"] = "raise",
+        on_error: Literal["warn", "raise"] = "warn",
         create: bool = True,
         allow_schema_change: bool = False,
         side_files: Iterable[str | os.PathLike[str]] = (),
@@ -159,7 +160,9 @@ class ShardedPublisher:
             if self.rank != 0:
                 return (False, 0)
             if create:
-                _start_run(self._place, trust, sign_key, certificate)
+                runs.start_if_missing(
+                    self._place, trust=trust, sign_key=sign_key, certificate=certificate
+                )
             self._session = _native.open_woven_session(
                 self._place,
                 schema,
@@ -344,7 +347,7 @@ class ShardedPublisher:
         self.close()
 
     def _failed(self, error: Error) -> None:
-        if self._on_error == "raise" or isinstance(error, Fenced):
+        if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
             raise error
         logger.warning("wisp: %s", error)
 
@@ -355,7 +358,7 @@ class ShardedPublisher:
         failure, self._failure = self._failure, None
         if failure is None:
             return
-        if raising or isinstance(failure, Fenced):
+        if raising or isinstance(failure, (Fenced, Invalid)):
             raise failure
         logger.warning("wisp: %s", failure)
 
@@ -634,15 +637,3 @@ def _failure_verdict(error: Error, landing: str | None = None) -> dict[str, Any]
         "landing": landing,
         "renew": False,
     }
-
-
-def _start_run(
-    place: _native.Location,
-    trust: Any,
-    sign_key: str | os.PathLike[str] | None,
-    certificate: str | os.PathLike[str] | None,
-) -> None:
-    try:
-        _native.read_log(place, 1, runs.trust_of(trust))
-    except NoRun:
-        runs.init(place, trust=trust, sign_key=sign_key, certificate=certificate)

@@ -228,7 +228,8 @@ def lose_a_rank(rank: int, world: int, url: str, how: str) -> list[str]:
         for name, tensor in named(sharded_model(init_device_mesh("cpu", (world,)))).items()
     }
     publisher = ShardedPublisher(
-        url, model, dtype=torch.bfloat16, timeout=90, background=False, log2_block_elements=LOG2
+        url, model, dtype=torch.bfloat16, timeout=90, background=False, on_error="raise",
+        log2_block_elements=LOG2
     )
     publisher.publish(0)
     said = []
@@ -272,7 +273,8 @@ def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:
     """Rank 1 never hears what became of step 1."""
     tensors = named(sharded_model(init_device_mesh("cpu", (world,))))
     publisher = ShardedPublisher(
-        url, tensors, timeout=90, background=False, log2_block_elements=LOG2
+        url, tensors, timeout=90, background=False, on_error="raise",
+        log2_block_elements=LOG2
     )
     publisher.publish(0)
     said = []
