@@ -35,9 +35,14 @@ inline void gather_bits(const std::byte* old_block, const std::byte* new_block,
 /// Overwrites the elements of `block` at `positions`, all of which lie inside.
 inline void scatter(std::span<const std::uint32_t> positions, const std::byte* from,
                     unsigned element_bytes, std::byte* block) {
+    // Changes lie far apart, each on a cache line of its own: ask for lines well ahead.
+    constexpr std::size_t kAhead = 32;
     with_element_type(element_bytes, [&]<class T>(T) {
-        for (const std::uint32_t position : positions) {
-            std::memcpy(block + std::size_t{position} * sizeof(T), from, sizeof(T));
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+            if (i + kAhead < positions.size()) {
+                __builtin_prefetch(block + std::size_t{positions[i + kAhead]} * sizeof(T), 1);
+            }
+            std::memcpy(block + std::size_t{positions[i]} * sizeof(T), from, sizeof(T));
             from += sizeof(T);
         }
         return 0;
