@@ -13,7 +13,7 @@
 namespace wisp::sim {
 namespace {
 
-constexpr std::size_t kStackBytes = 1 << 20;
+constexpr std::size_t kStackBytes = 4 << 20;  // untouched pages cost nothing
 
 // Stacks are used again: fresh pages cost more than all switches of a seed.
 std::vector<void*>& idle_stacks() {
