@@ -10,12 +10,10 @@ import json
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -24,12 +22,10 @@ import torch.distributed as dist
 
 from . import _native, runs
 from .errors import Error, Fenced, Gap, Invalid, Unavailable, WrongBase, exception_of
-from .shard_exchange import PieceExchange, span_batches
-from .shard_plan import make_plans
-from .shard_state import DtypeRule, LocalTensor, StagedTensors, describe_local
-from .shard_talk import ShardTalk
+from .shard_exchange import span_batches
+from .shard_group import ShardGroup
+from .shard_state import DtypeRule, StagedTensors
 from .stores import RunAddress, location
-from .tensors import named_tensors
 
 __all__ = ["ShardedPublisher", "ShardedReport"]
 
@@ -121,8 +117,6 @@ class ShardedPublisher:
             raise Invalid("torch.distributed is not initialized; a sharded model needs it")
         self._place = location(run)
         self.url = self._place.url
-        self._model = model
-        self._rule = dtype
         self._timeout = float(timeout)
         self._background = background
         self._every = every
@@ -131,9 +125,13 @@ class ShardedPublisher:
         self._trust = runs.trust_of(trust)
         self._scratch = None if scratch is None else os.fspath(scratch)
         self._threads = threads
-        self.rank = dist.get_rank(group)
-        self._world = dist.get_process_group_ranks(group or dist.group.WORLD)
-        self._exchange = PieceExchange(self._world, self._timeout)
+        self._ranks = ShardGroup(model, dtype, group, self._timeout, log2_block_elements)
+        self.rank = self._ranks.rank
+        self._world = self._ranks.world
+        self._exchange = self._ranks.exchange
+        self._talk = self._ranks.talk
+        self._locals = self._ranks.locals
+        self._plan = self._ranks.plan
         self._hooks: list[Any] = []
         self._optimizer_steps = 0
         self._round = 0
@@ -146,10 +144,6 @@ class ShardedPublisher:
         self._renew = False
         self.stats: list[ShardedReport] = []
 
-        prefix = self._agree(lambda: uuid.uuid4().hex)[0]
-        store = dist.PrefixStore(f"wisp/{prefix}", dist.distributed_c10d._get_default_store())
-        self._talk = ShardTalk(store, self.rank, len(self._world))
-        self._divide()
         schema = [local.entry for local in self._locals]
         self._writer = _native.open_shard_writer(
             self._place, schema, self.rank, self._plan.spans, self._scratch, threads, self._log2
@@ -170,108 +164,32 @@ class ShardedPublisher:
                 self._trust,
                 sign_key,
                 certificate,
-                {"format": "pt", **self._aliases},
+                {"format": "pt", **self._ranks.aliases},
                 [os.fspath(path) for path in side_files],
                 None,
                 expires_after,
             )
             return (self._session.has_state, self._session.next_step)
 
-        has_state, self._next_step = self._agree(take_run)[0]
+        has_state, self._next_step = self._ranks.agree(take_run)[0]
         if has_state:
-            self._take_state(float(open_timeout), allow_schema_change)
+            # Without anything to stand on, the next step is a whole state.
+            self._whole = not self._take_state(float(open_timeout), allow_schema_change)
 
-    # --- before the first step
-
-    def _agree(self, work: Callable[[], Any]) -> list[Any]:
-        """Runs `work` on every rank; all results, or on all ranks the exception of the first."""
-        try:
-            mine: tuple[Any, ...] = (True, work())
-        except Error as error:
-            mine = (False, error.kind, str(error))
-        all_ranks: list[Any] = [None] * len(self._world)
-        dist.all_gather_object(all_ranks, mine, group=self._exchange.group)
-        for rank, answer in enumerate(all_ranks):
-            if not answer[0]:
-                raise exception_of(answer[1], f"rank {rank}: {answer[2]}")
-        return [answer[1] for answer in all_ranks]
-
-    def _divide(self) -> None:
-        """Finds out who holds what, and who codes what."""
-        # Of a tied weight with an empty shard no rank can tell; rank 0 always has rows.
-        named = self._agree(lambda: _names_of(self._model))[0]
-        names: list[str] = named[0]
-        self._names = names
-        self._aliases: dict[str, str] = named[1]
-
-        def look() -> tuple[list[LocalTensor], str]:
-            tensors = self._tensors()
-            locals_ = [describe_local(name, tensors[name], self._rule) for name in names]
-            return (locals_, socket.gethostname())
-
-        answers = self._agree(look)
-        self._locals: list[LocalTensor] = answers[self.rank][0]
-        for rank, (theirs, _) in enumerate(answers):
-            for mine, other in zip(self._locals, theirs, strict=True):
-                if mine.entry != other.entry:
-                    raise Invalid(
-                        f"ranks {self.rank} and {rank} differ: {mine.entry} and {other.entry}"
-                    )
-        self._hosts = [host for _, host in answers]
-        plans = make_plans(
-            [(local.name, local.elements) for local in self._locals],
-            [[local.held for local in theirs] for theirs, _ in answers],
-            self._log2,
-        )
-        self._plan = plans[self.rank]
-
-    def _tensors(self) -> dict[str, Any]:
-        model = self._model
-        tensors = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else model
-        missing = [name for name in self._names if name not in tensors]
-        if missing:
-            raise Invalid(f"rank {self.rank} has no tensor '{missing[0]}' (any more)")
-        return tensors
-
-    def _take_state(self, open_timeout: float, allow_schema_change: bool) -> None:
+    def _take_state(self, open_timeout: float, allow_schema_change: bool) -> bool:
         """One rank of each host takes the newest state from the bucket; all take their blocks."""
-        leader = self._hosts.index(self._hosts[self.rank])
-        key = f"pulled/{leader}"
-        folder = None
-        answer: dict[str, Any]
-        if self.rank == leader:
-            folder = tempfile.mkdtemp(prefix="wisp-", dir=self._scratch)
-            try:
-                state = _native.pull_head(self._place, folder, self._trust, self._threads)
-                answer = {"folder": folder, "state": state}
-            except Gap:
-                answer = {"folder": folder, "state": None}
-            except Error as error:
-                answer = {"kind": error.kind, "text": str(error)}
-            self._talk.put(key, json.dumps(answer).encode())
 
-        def adopt() -> None:
-            if self._talk.wait([key], time.monotonic() + open_timeout):
-                raise Unavailable(
-                    f"rank {leader} did not take the newest state within {open_timeout:g} s"
-                )
-            told = json.loads(self._talk.get(key) or b"{}")
-            if "kind" in told:
-                raise exception_of(told["kind"], told["text"])
-            if told["state"] is None:
-                self._whole = True
-                return
+        def pull(folder: str) -> str:
+            return _native.pull_head(self._place, folder, self._trust, self._threads)
+
+        def adopt(folder: str, state: str) -> None:
             try:
-                self._writer.adopt(told["folder"], told["state"])
+                self._writer.adopt(folder, state)
             except Invalid:
                 if not allow_schema_change:
                     raise
 
-        try:
-            self._agree(adopt)
-        finally:
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        return self._ranks.share_state(pull, adopt, self._scratch, open_timeout)
 
     # --- publishing
 
@@ -390,7 +308,7 @@ class ShardedPublisher:
                     "ranks must publish the same"
                 )
             self._stand_on(_native.call_base(call))
-            staged = StagedTensors(self._tensors(), self._locals)
+            staged = StagedTensors(self._ranks.tensors(), self._locals)
             self._talk.put(round_.key("ready", self.rank), b"")
             received = self._swap_pieces(round_, staged)
             self._writer.begin(call)
@@ -621,12 +539,6 @@ class ShardedPublisher:
         if not verdict["committed"]:
             self._lost = self._lost or verdict["kind"] == WrongBase.kind
             raise exception_of(verdict["kind"], verdict["text"])
-
-
-def _names_of(model: Any) -> tuple[list[str], dict[str, str]]:
-    """The tensors in the order of the schema, and further names of tied ones."""
-    named = named_tensors(model)
-    return sorted(named.tensors, key=str.encode), named.aliases
 
 
 def _failure_verdict(error: Error, landing: str | None = None) -> dict[str, Any]:
