@@ -23,16 +23,13 @@ class KeptChanges {
     /// In the order of the grid.
     void keep(std::size_t tensor, std::uint64_t first_element, BlockChanges changes) {
         if (overflowed_ || changes.empty()) return;
-        held_bytes_ += changes.count() * sizeof(std::uint32_t) + changes.old_bits.size() +
-                       changes.new_bits.size();
+        held_bytes_ += changes.positions.capacity() * sizeof(std::uint32_t) +
+                       changes.old_bits.capacity() + changes.new_bits.capacity();
         if (held_bytes_ > limit_bytes_) {
             overflowed_ = true;
             blocks_ = {};
             return;
         }
-        changes.positions.shrink_to_fit();
-        changes.old_bits.shrink_to_fit();
-        changes.new_bits.shrink_to_fit();
         blocks_.push_back({tensor, first_element, std::move(changes)});
     }
     /// False: there was too much of it.

@@ -56,14 +56,11 @@ class GroupWriter {
             const std::uint8_t exponent = group.exponents[inside];
             positions_.put(group.start + before, weight_of_[exponent]);
             const std::size_t position = group.first + inside;
-            const T now = load_element<T>(new_block_.data(), position);
             steps_.put(rans_, window_.class_of(exponent),
-                       step_between(load_element<T>(old_block_.data(), position), now, order_));
+                       step_between(load_element<T>(old_block_.data(), position),
+                                    load_element<T>(new_block_.data(), position), order_));
             touch(position * sizeof(T) / 8);
-            if (keep_ == nullptr) continue;
-            keep_->positions.push_back(static_cast<std::uint32_t>(position));
-            const auto bits = std::bit_cast<std::array<std::byte, sizeof(T)>>(now);
-            keep_->new_bits.insert(keep_->new_bits.end(), bits.begin(), bits.end());
+            if (keep_ != nullptr) keep_->positions.push_back(static_cast<std::uint32_t>(position));
         }
     }
     void touch(std::size_t word) {
@@ -105,6 +102,9 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
     if (keep != nullptr) {
         keep->clear();
         keep->element_bytes = traits.element_bytes;
+        keep->positions.reserve(
+            static_cast<std::size_t>(forecast.changed_share * 1.1 * static_cast<double>(count)) +
+            64);
     }
     if (forecast.changed_share < kSurelySparseShare) {
         with_element_type(traits.element_bytes, [&]<class T>(T) {
@@ -117,6 +117,10 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
             difference = writer.result;
             return 0;
         });
+        if (keep != nullptr) {
+            keep->new_bits.resize(keep->count() * traits.element_bytes);
+            gather(new_block.data(), keep->positions, traits.element_bytes, keep->new_bits.data());
+        }
         still_wanted.seed = nullptr;
         forecast.header.change_count = difference.changed_elements;
         if (difference.changed_elements == 0) return difference;
