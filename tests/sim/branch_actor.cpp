@@ -30,7 +30,9 @@ class Brancher {
         InitOptions options;
         options.run = world_.run_options(door_);
         options.branch_of = Location{door_.run.store, prefix_, prefix_};
-        if (random_.chance(0.5)) options.branch_step = origin->head()->commit.state.step;
+        const StateName& newest = origin->head()->commit.state;
+        // Before the first state no step can be asked for.
+        if (random_.chance(0.5) && newest.seq != 0) options.branch_step = newest.step;
         const Weather began = world_.weather();
         const auto report = init_run(door_.run, options);
         if (!report) {
