@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 from .publisher import Publisher
 from .staging import unwrapped
 from .stores import RunAddress
+from .tensors import is_dtensor
 
 __all__ = ["PublishCallback"]
 
@@ -96,4 +97,4 @@ def _say_dtype(config: str, dtype: Any) -> None:
 
 
 def _is_sharded(model: Any) -> bool:
-    return any(type(p).__name__ == "DTensor" for p in model.parameters())
+    return any(is_dtensor(p) for p in model.parameters())

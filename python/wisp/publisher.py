@@ -13,6 +13,7 @@ from typing import Any, Literal
 from . import _native, runs
 from .detectors import DeviceDetector
 from .errors import Fenced, Invalid, WrongBase, kind_of
+from .optimizer_hooks import OptimizerHooks
 from .reports import Table, human_bytes, human_count, human_seconds
 from .staging import DtypeRule, Stager, schema_of, sources_of
 from .stores import RunAddress, location
@@ -139,7 +140,6 @@ class Publisher:
             raise Invalid('on_error is "warn" or "raise"')
         self._model = model
         self._dtype = dtype
-        self._every = every
         self._on_error = on_error
         self._allow_schema_change = allow_schema_change
         self._stager = stager or Stager()
@@ -148,8 +148,8 @@ class Publisher:
         self._folding = 0
         self._failure: Exception | None = None
         self._failure_raised = True
-        self._hooks: list[Any] = []
-        self._optimizer_steps = 0
+        self._hooks = OptimizerHooks(every)
+        self._every = every
         sources, aliases = sources_of(model, dtype)
         self._schema = schema_of(sources)
         place = location(run)
@@ -186,13 +186,8 @@ class Publisher:
         """
         if self._published is None:
             self.publish()
-        self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+        self._hooks.hang_on(optimizer, lambda: self.publish(self._next_step + self._every - 1))
         return self
-
-    def _after_step(self, *_: Any) -> None:
-        self._optimizer_steps += 1
-        if self._optimizer_steps % self._every == 0:
-            self.publish(self._next_step + self._every - 1)
 
     def publish(self, step: int | None = None) -> None:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
@@ -233,9 +228,7 @@ class Publisher:
 
     def close(self) -> None:
         """Commits what is still under way, and lets go of optimizer and run. May be called twice."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        self._hooks.remove()
         if not self._stop.alive:
             return
         try:

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from .errors import Error, Gap, Invalid, Unavailable, exception_of
 from .shard_exchange import PieceExchange
 from .shard_plan import make_plans
-from .shard_state import DtypeRule, LocalTensor, describe_local
+from .shard_state import LocalTensor, describe_local
 from .shard_talk import ShardTalk
+from .staging import DtypeRule
 from .tensors import named_tensors
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,29 +10,8 @@ import torch
 
 from .errors import Invalid
 from .shard_plan import Range
-from .tensors import byte_view, describe, dtype_text, shape_of
-
-#: What followers get: each tensor's own dtype, one for all floating-point tensors, or by function.
-DtypeRule = torch.dtype | Callable[[str, torch.Tensor], "torch.dtype | None"] | None
-
-
-def publish_dtype(rule: DtypeRule, name: str, tensor: torch.Tensor) -> torch.dtype:
-    """The dtype that `tensor` is published in."""
-    if rule is None:
-        return tensor.dtype
-    if isinstance(rule, torch.dtype):
-        return rule if tensor.is_floating_point() else tensor.dtype
-    return rule(name, tensor) or tensor.dtype
-
-
-def is_dtensor(tensor: Any) -> bool:
-    """Whether a tensor is spread over a device mesh."""
-    return type(tensor).__name__ == "DTensor" or hasattr(tensor, "device_mesh")
-
-
-def has_dtensors(tensors: dict[str, Any]) -> bool:
-    """Whether a model is sharded, so that ShardedPublisher is the one to take."""
-    return any(is_dtensor(tensor) for tensor in tensors.values())
+from .staging import DtypeRule, published_dtype
+from .tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
 
 
 @dataclass(frozen=True)
@@ -84,7 +62,7 @@ def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
     """What this rank holds of `tensor`. A collective for tensors that are not divided by rows."""
     if tensor.is_meta:
         raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
-    dtype = publish_dtype(rule, name, tensor)
+    dtype = published_dtype(name, tensor, rule)
     probe = torch.empty(0, dtype=dtype)
     shape = tuple(int(size) for size in tensor.shape)
     elements = int(np.prod(shape, dtype=np.int64))

@@ -22,9 +22,11 @@ import torch.distributed as dist
 
 from . import _native, runs
 from .errors import Error, Fenced, Gap, Invalid, Unavailable, WrongBase, exception_of
+from .optimizer_hooks import OptimizerHooks
 from .shard_exchange import span_batches
 from .shard_group import ShardGroup
-from .shard_state import DtypeRule, StagedTensors
+from .shard_state import StagedTensors
+from .staging import DtypeRule
 from .stores import RunAddress, location
 
 __all__ = ["ShardedPublisher", "ShardedReport"]
@@ -119,7 +121,6 @@ class ShardedPublisher:
         self.url = self._place.url
         self._timeout = float(timeout)
         self._background = background
-        self._every = every
         self._on_error = on_error
         self._log2 = log2_block_elements
         self._trust = runs.trust_of(trust)
@@ -132,8 +133,8 @@ class ShardedPublisher:
         self._talk = self._ranks.talk
         self._locals = self._ranks.locals
         self._plan = self._ranks.plan
-        self._hooks: list[Any] = []
-        self._optimizer_steps = 0
+        self._hooks = OptimizerHooks(every)
+        self._every = every
         self._round = 0
         self._worker: threading.Thread | None = None
         self._failure: Error | None = None
@@ -197,13 +198,8 @@ class ShardedPublisher:
         """Publishes after each `every` steps of a torch optimizer, until close()."""
         if self._next_step == 0:
             self.publish()
-        self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+        self._hooks.hang_on(optimizer, lambda: self.publish(self._next_step + self._every - 1))
         return self
-
-    def _after_step(self, *_: Any) -> None:
-        self._optimizer_steps += 1
-        if self._optimizer_steps % self._every == 0:
-            self.publish(self._next_step + self._every - 1)
 
     def publish(self, step: int | None = None) -> ShardedReport | None:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
@@ -236,9 +232,7 @@ class ShardedPublisher:
 
     def close(self) -> None:
         """Detaches, and waits as flush() does. All ranks call it."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        self._hooks.remove()
         try:
             self.flush()
         finally:

@@ -22,6 +22,7 @@ from .tensors import (
     byte_view,
     describe,
     dtype_text,
+    is_dtensor,
     is_torch,
     named_tensors,
     shape_of,
@@ -78,7 +79,8 @@ class Source:
         return tensor.reshape(-1)
 
 
-def _published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
+def published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
+    """The dtype that followers get `tensor` in."""
     if rule is None or not is_torch(tensor):
         return tensor.dtype
     if callable(rule) and not isinstance(rule, type(tensor.dtype)):
@@ -92,11 +94,11 @@ def sources_of(model: Any, rule: DtypeRule) -> tuple[dict[str, Source], dict[str
     named: NamedTensors = named_tensors(unwrapped(model))
     sources = {}
     for name, tensor in named.tensors.items():
-        if type(tensor).__name__ == "DTensor":
+        if is_dtensor(tensor):
             raise Invalid(f"{describe(name, tensor)} is sharded; use wisp.ShardedPublisher")
         if is_torch(tensor) and tensor.is_meta:
             raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
-        sources[name] = Source(name, tensor, _published_dtype(name, tensor, rule))
+        sources[name] = Source(name, tensor, published_dtype(name, tensor, rule))
     return sources, named.aliases
 
 

@@ -64,6 +64,11 @@ def is_module(value: object) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def is_dtensor(value: object) -> bool:
+    """Whether a tensor is spread over the ranks of a device mesh."""
+    return type(value).__name__ == "DTensor" or hasattr(value, "device_mesh")
+
+
 def dtype_text(tensor: Any) -> str:
     """The dtype as safetensors spells it. Raises Unsupported for others (complex128, quantized)."""
     name = str(tensor.dtype).removeprefix("torch.")
@@ -145,7 +150,7 @@ def byte_view(name: str, tensor: Any, *, writable: bool = False) -> np.ndarray:
     if is_torch(tensor):
         import torch
 
-        if type(tensor).__name__ == "DTensor":
+        if is_dtensor(tensor):
             raise Invalid(f"{describe(name, tensor)} is sharded; hand over its local tensor")
         if tensor.is_meta:
             raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
