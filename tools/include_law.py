@@ -16,7 +16,8 @@ LAW = {
     "kernel": {"base"},
     "codec": {"base", "kernel"},
     "format": {"base"},
-    "store": {"base", "format"},
+    "web": {"base"},
+    "store": {"base", "format", "web"},
     # Going out.
     "detect": {"base", "kernel", "format"},
     "encode": {"base", "kernel", "codec"},
@@ -30,6 +31,8 @@ LAW = {
 }
 GOING_OUT = {"detect", "encode", "seal", "publish"}
 COMING_IN = {"fetch", "verify", "decode", "apply"}
+# Beside them: servers of engines, told what to serve.
+LAW["engine"] = {"base", "web"}
 # The corridor joins the rooms: it sees every one of them, and none of them sees it.
 LAW["corridor"] = set(LAW)
 

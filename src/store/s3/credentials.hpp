@@ -12,8 +12,8 @@
 #include <string>
 
 #include "store/s3/aws_profile.hpp"
-#include "store/s3/http_client.hpp"
 #include "store/s3/sigv4.hpp"
+#include "web/http_client.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/result.hpp"
 

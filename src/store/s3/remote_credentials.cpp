@@ -7,10 +7,10 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "store/s3/http_url.hpp"
 #include "store/s3/s3_xml.hpp"
 #include "store/s3/wire_limits.hpp"
 #include "store/s3/wire_time.hpp"
+#include "web/http_url.hpp"
 
 namespace wisp {
 namespace {

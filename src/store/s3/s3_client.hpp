@@ -15,9 +15,9 @@
 #include <string>
 
 #include "store/s3/credentials.hpp"
-#include "store/s3/http_client.hpp"
 #include "store/s3/s3_settings.hpp"
 #include "store/s3/sigv4.hpp"
+#include "web/http_client.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/result.hpp"
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "store/s3/http_client.hpp"
 #include "store/s3/s3_settings.hpp"
 #include "store/s3/s3_xml.hpp"
+#include "web/http_client.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "store/s3/aws_profile.hpp"
-#include "store/s3/http_url.hpp"
+#include "web/http_url.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/result.hpp"
 

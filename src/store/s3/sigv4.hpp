@@ -7,12 +7,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
+
+#include "web/named_values.hpp"
 
 namespace wisp {
-
-using NamedValues = std::vector<std::pair<std::string, std::string>>;
 
 /// The keys of one request. The secret and the token never enter a message.
 struct AwsKeys {

@@ -1,12 +1,10 @@
-// The limits of base/limits.hpp that only what speaks HTTP needs.
+// The limits of base/limits.hpp that only credentials need.
 #pragma once
 
 #include <cstdint>
 
 namespace wisp::limits {
 
-inline constexpr std::uint64_t kHttpHeaderBytes = 64 * 1024;
-inline constexpr std::uint64_t kHttpAnswerBytes = 16 * 1024 * 1024;  // a page of 1,000 long keys
-inline constexpr std::uint64_t kCredentialBytes = 1024 * 1024;       // a file or an answer
+inline constexpr std::uint64_t kCredentialBytes = 1024 * 1024;  // a file or an answer
 
 }  // namespace wisp::limits

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/bytes.hpp"
-#include "store/s3/sigv4.hpp"
+#include "web/named_values.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/result.hpp"
 
@@ -50,8 +50,9 @@ struct HttpResponse {
 
 class HttpClient {
   public:
-    /// `ca_bundle`: a file of certificates instead of the system's; may be empty.
-    explicit HttpClient(std::string ca_bundle = {});
+    /// `ca_bundle`: a file of certificates instead of the system's; may be empty. `ca_setting` is
+    /// what a user sets to name one, for messages.
+    explicit HttpClient(std::string ca_bundle = {}, std::string ca_setting = "AWS_CA_BUNDLE");
     ~HttpClient();
 
     /// Any answer, whatever its status. kUnavailable when none came whole; kCorrupt when it is
@@ -61,6 +62,7 @@ class HttpClient {
   private:
     class Pool;
     std::string ca_bundle_;
+    std::string ca_setting_;
     std::unique_ptr<Pool> pool_;
 };
 

@@ -1,4 +1,4 @@
-#include "store/s3/http_url.hpp"
+#include "web/http_url.hpp"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>

@@ -1,4 +1,4 @@
-#include "store/s3/http_client.hpp"
+#include "web/http_client.hpp"
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "store/s3/http_url.hpp"
-#include "store/s3/wire_limits.hpp"
+#include "web/http_limits.hpp"
+#include "web/http_url.hpp"
 #include "wisp/stop.hpp"
 
 namespace wisp {
@@ -186,10 +186,11 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set_method(curl, request);
 }
 
-Error transport_error(CURLcode code, const Exchange& exchange, const char* problem) {
+Error transport_error(CURLcode code, const Exchange& exchange, const char* problem,
+                      const std::string& ca_setting) {
     const HttpRequest& request = *exchange.request;
     const auto url = parse_url(request.url);
-    const std::string where = url ? url->origin() : "the store";
+    const std::string where = url ? url->origin() : "the server";
     const std::string why = problem[0] != '\0' ? problem : curl_easy_strerror(code);
     if (exchange.too_long) {
         return {ErrorKind::kCorrupt,
@@ -206,10 +207,11 @@ Error transport_error(CURLcode code, const Exchange& exchange, const char* probl
         return {ErrorKind::kUnavailable, "stopped as asked, with a request under way"};
     }
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-        return {ErrorKind::kDenied,
-                fmt::format("{} {}: its certificate is not trusted ({}); AWS_CA_BUNDLE names a "
-                            "file of trusted certificates",
-                            request.method, where, shown(why))};
+        return {
+            ErrorKind::kDenied,
+            fmt::format("{} {}: its certificate is not trusted ({}); {} names a file of trusted "
+                        "certificates",
+                        request.method, where, shown(why), ca_setting)};
     }
     if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
         return {ErrorKind::kInvalid, fmt::format("{} {}: {}", request.method, where, shown(why))};
@@ -248,7 +250,8 @@ class HttpClient::Pool {
     std::vector<std::unique_ptr<Handle>> idle_;
 };
 
-HttpClient::HttpClient(std::string ca_bundle) : ca_bundle_(std::move(ca_bundle)) {
+HttpClient::HttpClient(std::string ca_bundle, std::string ca_setting)
+    : ca_bundle_(std::move(ca_bundle)), ca_setting_(std::move(ca_setting)) {
     start_curl_once();
     pool_ = std::make_unique<Pool>();
 }
@@ -282,7 +285,9 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request) {
     const CURLcode code = curl_easy_perform(handle->curl);
     curl_easy_getinfo(handle->curl, CURLINFO_RESPONSE_CODE, &exchange.response.status);
     pool_->give_back(std::move(handle));
-    if (code != CURLE_OK) return std::unexpected(transport_error(code, exchange, problem));
+    if (code != CURLE_OK) {
+        return std::unexpected(transport_error(code, exchange, problem, ca_setting_));
+    }
     return std::move(exchange.response);
 }
 
