@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 from typing import Any
 
 from transformers import TrainerCallback
 
+from .model_files import write_model_files
 from .publisher import Publisher
 from .staging import unwrapped
 from .stores import RunAddress
@@ -73,27 +72,10 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         if "side_files" in self.options:
             return self.options
         self._side_files = tempfile.TemporaryDirectory(prefix="wisp-")
-        folder = self._side_files.name
-        for part in (model, kwargs.get("processing_class")):
-            saved = getattr(part, "config", part)
-            if hasattr(saved, "save_pretrained"):
-                saved.save_pretrained(folder)
-        config = os.path.join(folder, "config.json")
-        if os.path.exists(config):
-            _say_dtype(config, self.options.get("dtype"))
-        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-        return {**self.options, "side_files": [file for file in files if os.path.isfile(file)]}
-
-
-def _say_dtype(config: str, dtype: Any) -> None:
-    """Loaders take the dtype from the configuration: it must be the one that is published."""
-    if dtype is None or not str(dtype).startswith("torch."):
-        return
-    with open(config, encoding="utf-8") as file:
-        settings = json.load(file)
-    settings["dtype"] = str(dtype).removeprefix("torch.")
-    with open(config, "w", encoding="utf-8") as file:
-        json.dump(settings, file, indent=2)
+        files = write_model_files(
+            self._side_files.name, model, kwargs.get("processing_class"), self.options.get("dtype")
+        )
+        return {**self.options, "side_files": files}
 
 
 def _is_sharded(model: Any) -> bool:
