@@ -12,10 +12,10 @@ from .staging import DtypeRule, published_dtype
 class PassingWeights:
     """One state of a model, by name, from an iterator of (name, tensor).
 
-    keep: the tensors stay what they are until the state is published, so they are only referred to.
-      Otherwise each is copied to host memory, in the dtype it is published in, before the next one is
-      asked for: gathered tensors never lie on the device together, and what the trainer does to a
-      tensor after handing it over (partition it again, unmerge an adapter) does no harm.
+    keep: the tensors stay what they are until the state is published: they are only referred to.
+      Otherwise each is copied to host memory, in the dtype it is published in, before the next one
+      is asked for: gathered tensors never lie on the device together, and what the trainer does to
+      a tensor after handing it over (partition it again, unmerge an adapter) does no harm.
     """
 
     def __init__(self, rule: DtypeRule, *, keep: bool) -> None:

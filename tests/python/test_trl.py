@@ -1,0 +1,252 @@
+"""TRL's trainers publish: real ones, with rollouts and servers that only keep a record."""
+
+from __future__ import annotations
+
+import queue
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+import byte_model  # noqa: E402
+import fsspec  # noqa: E402
+import numpy as np  # noqa: E402
+import trl_on_cpu  # noqa: E402, F401
+from datasets import Dataset  # noqa: E402
+from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer  # noqa: E402
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # noqa: E402
+
+import wisp  # noqa: E402
+import wisp.trl  # noqa: E402
+from wisp.stores import FsspecStore  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    return byte_model.save_tiny_qwen3(tmp_path_factory.mktemp("model"))
+
+
+class EndlessRollouts:
+    """A rollout worker that makes samples up, tagged with the version it was told last."""
+
+    def __init__(self):
+        self.rollout_buffer = self
+        self.metrics_queue = queue.Queue()
+        self.versions = []
+        self.made = 0
+
+    def start(self):
+        self.numbers = np.random.default_rng(0)
+
+    def stop(self):
+        pass
+
+    def update_model_version(self, version):
+        self.versions.append(version)
+
+    def check_health(self, stale_after_s):
+        pass
+
+    def qsize(self):
+        return 0
+
+    def get(self, timeout=None):
+        self.made += 1
+        tokens = self.numbers.integers(256, size=12)
+        return RolloutSample(
+            prompt=[], completion=[], input_ids=tokens, completion_mask=(np.arange(12) >= 4) * 1,
+            old_log_probs=np.full(12, -5.0, np.float32), advantage=float(self.made % 2 * 2 - 1),
+            model_version=self.versions[-1], group_id=self.made // 2, metrics={"reward": 1.0},
+        )  # fmt: skip
+
+
+class RecordingDriver:
+    """In place of wisp.engines.Driver: what the servers were told, with answers made up."""
+
+    def __init__(self):
+        self.steps = []
+        self.dead = set()
+        self.closed = False
+
+    def update(self, step):
+        self.steps.append(step)
+        return [self.report(url, step) for url in ("http://a", "http://b")]
+
+    def report(self, url, step):
+        ok = url not in self.dead
+        return SimpleNamespace(
+            url=url, ok=ok, served=step if ok else None, error="" if ok else "connection refused",
+            error_kind="" if ok else "unavailable",
+        )  # fmt: skip
+
+    def close(self):
+        self.closed = True
+
+
+def recorded(transfer):
+    driver = RecordingDriver()
+    transfer.servers = ["http://a", "http://b"]
+    transfer._connect = lambda: driver
+    return driver
+
+
+def trainer_of(folder, out, transfer, **settings):
+    arguments = AsyncGRPOConfig(
+        output_dir=str(out), per_device_train_batch_size=2, num_generations=2, use_cpu=True,
+        bf16=False, learning_rate=1e-4, report_to=[], token_budget=64, disable_tqdm=True,
+        max_completion_length=8, model_init_kwargs={"dtype": "float32"},
+        **{"save_strategy": "no", **settings},
+    )  # fmt: skip
+    prompts = Dataset.from_dict({"prompt": [[{"role": "user", "content": "?"}]] * 4})
+    return AsyncGRPOTrainer(
+        model=str(folder), args=arguments, train_dataset=prompts, rollout_worker=EndlessRollouts(),
+        weight_transfer=transfer,
+    )  # fmt: skip
+
+
+def steps_of(run):
+    """The steps in the run's log, newest first."""
+    return [line.step for line in wisp.log(run) if line.kind != "fence"]
+
+
+def assert_published(run, folder, model):
+    """The run's newest state is a checkpoint with the model's weights, rounded to bf16."""
+    from transformers import AutoModelForCausalLM
+
+    wisp.export(run, folder)
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert loaded.dtype == torch.bfloat16
+    expected = model.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    for name, tensor in loaded.state_dict().items():
+        wanted = expected[name].to(torch.bfloat16).view(torch.int16)
+        assert torch.equal(tensor.view(torch.int16), wanted), name
+
+
+def test_the_step_is_the_model_version(tmp_path, model_folder):
+    run = tmp_path / "run"
+    transfer = wisp.trl.BucketWeightTransfer(run)
+    driver = recorded(transfer)
+    trainer = trainer_of(model_folder, tmp_path / "out", transfer, max_steps=4, weight_sync_steps=2)
+    trainer.train()
+    # Before the first step, and after each second one.
+    assert trainer.model_version == 3
+    assert trainer.rollout_worker.versions == [1, 2, 3] == driver.steps
+    assert steps_of(run) == [3, 2, 1]
+    assert driver.closed
+    assert_published(run, tmp_path / "export", trainer.model)
+
+
+def test_a_resumed_training_goes_on_counting(tmp_path, model_folder):
+    run = tmp_path / "run"
+    settings = {"save_strategy": "steps", "save_steps": 2, "weight_sync_steps": 1}
+    first = wisp.trl.BucketWeightTransfer(run)
+    recorded(first)
+    trainer_of(model_folder, tmp_path / "out", first, max_steps=3, **settings).train()
+    assert steps_of(run) == [4, 3, 2, 1]
+
+    # TRL keeps the version only with its own worker: here it is as if the checkpoint said 3.
+    second = wisp.trl.BucketWeightTransfer(run)
+    driver = recorded(second)
+    trainer = trainer_of(model_folder, tmp_path / "out", second, max_steps=4, **settings)
+    trainer.model_version = 3
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    # The state after the third step is gone: the servers go back behind it, and on from there.
+    assert driver.steps == [4, 5, 6] == trainer.rollout_worker.versions
+    assert wisp.log(run)[0].step == 6
+    assert_published(run, tmp_path / "export", trainer.model)
+
+
+def weights():
+    torch.manual_seed(1)
+    return {"a": torch.randn(300, 8), "b": torch.randn(40)}
+
+
+def send(transfer, tensors):
+    transfer.pause()
+    transfer.send_weights(iter(tensors.items()))
+    transfer.resume()
+
+
+def test_one_dead_server_is_named_and_left_behind(tmp_path, caplog):
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run")
+    driver = recorded(transfer)
+    state = weights()
+    send(transfer, state)
+    driver.dead = {"http://b"}
+    for _ in range(2):
+        state["a"][3] += 1
+        send(transfer, state)
+    named = [record.message for record in caplog.records if "http://b" in record.message]
+    assert len(named) == 1 and "connection refused" in named[0]
+    assert [report.ok for report in transfer.reports] == [True, False]
+    driver.dead = set()
+    send(transfer, state)
+    assert "http://b is back" in caplog.text
+    transfer.destroy()
+
+
+def test_all_dead_is_an_error_once_patience_is_over(tmp_path):
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", patience=0)
+    recorded(transfer).dead = {"http://a", "http://b"}
+    with pytest.raises(wisp.Unavailable, match=r"http://b: connection refused.*patience"):
+        send(transfer, weights())
+
+
+class LockedStore(FsspecStore):
+    """Denies writing while it is locked."""
+
+    locked = False
+
+    def put(self, key, data):
+        if self.locked:
+            raise PermissionError("the key has expired")
+        super().put(key, data)
+
+    def create(self, key, data):
+        if self.locked:
+            raise PermissionError("the key has expired")
+        return super().create(key, data)
+
+
+def test_a_bucket_that_fails_costs_a_step(caplog):
+    store = LockedStore(fsspec.filesystem("memory"), "/locked", creates_exclusively=True)
+    transfer = wisp.trl.BucketWeightTransfer(store)
+    driver = recorded(transfer)
+    state = weights()
+    send(transfer, state)
+    store.locked = True
+    state["b"][0] = 7
+    send(transfer, state)
+    assert "the next sync brings everything" in caplog.text
+    store.locked = False
+    send(transfer, state)
+    assert len(driver.steps) == 2
+    served = {n: torch.zeros(t.shape, dtype=torch.bfloat16) for n, t in state.items()}
+    with wisp.Follower(store, served) as follower:
+        follower.sync()
+    assert torch.equal(served["b"].view(torch.int16), state["b"].bfloat16().view(torch.int16))
+    transfer.destroy()
+
+
+def test_tensors_may_be_gone_after_they_were_handed_over(tmp_path):
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", dtype=torch.float16)
+    state = weights()
+
+    def passing():
+        for name, tensor in state.items():
+            lent = tensor.clone()
+            yield name, lent
+            lent.zero_()
+
+    transfer.send_weights(passing())
+    state["a"][5, 5] = 3
+    transfer.send_weights(passing())
+    served = {n: torch.zeros(t.shape, dtype=torch.float16) for n, t in state.items()}
+    with wisp.Follower(tmp_path / "run", served) as follower:
+        follower.sync()
+    for name, tensor in state.items():
+        assert torch.equal(served[name].view(torch.int16), tensor.half().view(torch.int16))
+    transfer.destroy()
