@@ -15,5 +15,6 @@ void bind_sharding(nb::module_& module);
 void bind_upkeep(nb::module_& module);
 void bind_following(nb::module_& module);
 void bind_publishing(nb::module_& module);
+void bind_engines(nb::module_& module);
 
 }  // namespace wisp::python

@@ -17,4 +17,5 @@ NB_MODULE(_native, module) {
     wisp::python::bind_upkeep(module);
     wisp::python::bind_following(module);
     wisp::python::bind_publishing(module);
+    wisp::python::bind_engines(module);
 }

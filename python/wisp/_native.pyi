@@ -814,3 +814,64 @@ def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> l
     """
 
 def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Sequence[str], sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float, threads: int, keep_moves: bool) -> PublishSession: ...
+
+class EngineReport:
+    """What one server answered, or did not."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def target(self) -> int | None: ...
+
+    @property
+    def served(self) -> int | None:
+        """What it serves now, as far as it said."""
+
+    @property
+    def moved(self) -> bool:
+        """To the target, by this attempt."""
+
+    @property
+    def initialized(self) -> bool:
+        """It was new, or came back."""
+
+    @property
+    def pause_seconds(self) -> float: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def phases(self) -> dict[str, float]: ...
+
+    @property
+    def faults(self) -> list[str]: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def error(self) -> str:
+        """Empty: none."""
+
+    @property
+    def error_kind(self) -> str: ...
+
+class DriveSession:
+    """Use wisp.engines.Driver."""
+
+    def __init__(self, run: str, vllm: Sequence[str], sglang: Sequence[str], api_key: str, trust: Sequence[str], mode: str, timeout: float, connect_timeout: float, answer_timeout: float, watch: float, on_report: object | None = ...) -> None: ...
+
+    def update(self, step: int, state: str) -> list[EngineReport]: ...
+
+    def aim(self, step: int, state: str) -> None: ...
+
+    def look(self) -> list[EngineReport]: ...
+
+    def latest(self) -> list[EngineReport]: ...
+
+    def close(self) -> None: ...

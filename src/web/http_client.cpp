@@ -117,7 +117,9 @@ std::size_t on_body(char* data, std::size_t one, std::size_t count, void* user) 
 
 int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     const auto& exchange = *static_cast<const Exchange*>(user);
-    return !exchange.request->despite_stop && stop_requested() ? 1 : 0;
+    const HttpRequest& request = *exchange.request;
+    const bool ended = request.ended != nullptr && request.ended->load();
+    return ended || (!request.despite_stop && stop_requested()) ? 1 : 0;
 }
 
 /// Asked on each connection that the request is about to be written to.

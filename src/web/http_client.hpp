@@ -6,6 +6,7 @@
 // ends early when request_stop() was called.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,7 @@ struct HttpRequest {
     bool without_proxy = false;          // metadata services live on this machine
     bool despite_stop = false;           // cleaning up after a stop
     bool send_once = false;              // not even again when a kept connection turns out dead
+    const std::atomic<bool>* ended = nullptr;  // ends the exchange when it becomes true
 };
 
 struct HttpResponse {

@@ -25,6 +25,7 @@ class FakeWeb {
     explicit FakeWeb(Answer answer, std::unique_ptr<httplib::Server> server = nullptr)
         : server_(server ? std::move(server) : std::make_unique<httplib::Server>()) {
         server_->set_keep_alive_timeout(1);
+        server_->set_tcp_nodelay(true);
         server_->set_pre_routing_handler(
             [this, answer](const httplib::Request& request, httplib::Response& response) {
                 // The body is not read yet here; routes below see it.
