@@ -135,6 +135,39 @@ class FollowSession {
         replica_ = long_call([&] { return open_memory_replica(options); });
     }
 
+    void into_shared(nb::object on_target, nb::object on_enter, nb::object on_adopt,
+                     nb::object on_move) {
+        on_target_ = std::move(on_target);
+        on_enter_ = std::move(on_enter);
+        on_adopt_ = std::move(on_adopt);
+        on_move_ = std::move(on_move);
+        MemoryReplicaOptions options = memory_options();
+        options.keep_previous = false;
+        options.target = [this](const Schema& schema) -> Result<std::shared_ptr<MutableWeights>> {
+            return call_python<std::shared_ptr<MutableWeights>>(
+                "the target", [&]() -> Result<std::shared_ptr<MutableWeights>> {
+                    auto host =
+                        nb::cast<std::shared_ptr<HostWeights>>(on_target_(schema_list(schema)));
+                    return select_target(std::move(host), schema, true);
+                });
+        };
+        // Others read that memory in processes of their own, and must be kept away meanwhile.
+        options.enter = [this]() -> std::shared_ptr<void> {
+            (void)tell_python("the target", [&] { on_enter_(); });
+            return nullptr;
+        };
+        options.on_adopt = [this](const Weights&, const ReplicaRecord& at) {
+            return tell_python("the target",
+                               [&] { on_adopt_(at.step, at.seq, to_text(at.state)); });
+        };
+        options.on_move = [this](const ReplicaMove& move) {
+            return tell_python("the target", [&] {
+                on_move_(move_list(move), move.to->step, move.to->seq, to_text(move.to->state));
+            });
+        };
+        replica_ = long_call([&] { return open_memory_replica(options); });
+    }
+
     Result<FollowReport> catch_up() {
         halted_ = false;
         if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
@@ -225,7 +258,7 @@ class FollowSession {
     Location where_;
     FollowOptions options_;
     std::filesystem::path scratch_;
-    nb::object on_event_, on_adopt_, on_move_;
+    nb::object on_event_, on_target_, on_enter_, on_adopt_, on_move_;
     std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
     Gate gate_;
     std::atomic<bool> halted_ = false;
@@ -317,6 +350,10 @@ void bind_following(nb::module_& module) {
         .def("into_folder", &FollowSession::into_folder, "folder"_a)
         .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
         .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)
+        .def("into_shared", &FollowSession::into_shared, "on_target"_a, "on_enter"_a, "on_adopt"_a,
+             "on_move"_a,
+             "The replica is the memory that on_target(schema) answers with; on_enter() is called "
+             "before it is written to.")
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

@@ -683,6 +683,11 @@ class FollowSession:
 
     def into_code(self, on_adopt: object, on_move: object) -> None: ...
 
+    def into_shared(self, on_target: object, on_enter: object, on_adopt: object, on_move: object) -> None:
+        """
+        The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
+        """
+
     def catch_up(self) -> FollowReport: ...
 
     def follow(self) -> FollowReport | None: ...

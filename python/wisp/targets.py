@@ -23,7 +23,7 @@ from .tensors import (
 
 __all__ = ["Changes", "TensorChange"]
 
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SHOWN = 5
 
 
@@ -62,7 +62,8 @@ class Changes:
         return f"<Changes {self.kind}, step {self.step}>"
 
 
-def _width(dtype: str) -> int:
+def element_width(dtype: str) -> int:
+    """Bytes of an element of this dtype, as safetensors spells it."""
     if dtype in ("F64", "I64", "U64", "C64"):
         return 8
     if dtype in ("F32", "I32", "U32"):
@@ -72,7 +73,7 @@ def _width(dtype: str) -> int:
 
 def _moved(entries: list[tuple[Any, ...]]) -> Iterator[TensorChange]:
     for name, dtype, shape, positions, bits, old_bits in entries:
-        kind = _UNSIGNED[_width(dtype)]
+        kind = UNSIGNED[element_width(dtype)]
         yield TensorChange(
             name,
             dtype,
@@ -85,7 +86,7 @@ def _moved(entries: list[tuple[Any, ...]]) -> Iterator[TensorChange]:
 
 def _whole(state: _native.TakenState) -> Iterator[TensorChange]:
     for index, (name, dtype, shape) in enumerate(state.schema):
-        bits = np.frombuffer(state.tensor(index), _UNSIGNED[_width(dtype)])
+        bits = np.frombuffer(state.tensor(index), UNSIGNED[element_width(dtype)])
         yield TensorChange(name, dtype, shape, None, bits)
 
 
@@ -180,6 +181,26 @@ class TensorTarget(CodeTarget):
             flat.index_copy_(0, torch.from_numpy(change.positions).to(flat.device), values)
 
 
+class SharedTarget:
+    """Memory that other processes read: it is the replica, and every move of it is told."""
+
+    def memory(self, schema: list[tuple[str, str, tuple[int, ...]]]) -> _native.HostWeights:
+        """Memory of this schema, for a whole state to be taken over."""
+        raise NotImplementedError
+
+    def enter(self) -> None:
+        """The memory is about to be written to: keep readers away until the next event."""
+        raise NotImplementedError
+
+    def adopt(self, step: int, seq: int, state: str) -> None:
+        """The memory holds this whole state."""
+        raise NotImplementedError
+
+    def move(self, entries: list[tuple[Any, ...]], step: int, seq: int, state: str) -> None:
+        """The memory has changed at these places: (name, dtype, shape, positions, new, old)."""
+        raise NotImplementedError
+
+
 def _memory(tensor: Any) -> object:
     return tensor.data_ptr() if tensor.numel() else id(tensor)
 
@@ -196,6 +217,9 @@ def connect(
     """Joins a native session to what the user calls a target."""
     if isinstance(target, (str, os.PathLike)):
         session.into_folder(os.fspath(target))
+        return
+    if isinstance(target, SharedTarget):
+        session.into_shared(target.memory, target.enter, target.adopt, target.move)
         return
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))

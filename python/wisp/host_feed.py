@@ -1,0 +1,378 @@
+"""The process that follows a run for all engine ranks of a host.
+
+It fetches, verifies, decodes and proves every step once, keeps the newest state in shared memory
+(wisp.feed_files), and tells whoever is connected of each move. It starts with the first reader
+(wisp.feed_link) and ends when the last one is gone. Messages are lines of JSON on a Unix socket that
+only its user can reach.
+
+usage: python -m wisp.host_feed FOLDER    with FeedSettings as JSON on its standard input
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from .errors import Error
+from .feed_files import FeedSettings, Move, WriterTurn, state_layout, write_move
+from .follower import Follower
+from .targets import SharedTarget
+
+__all__ = ["Feed"]
+
+_log = logging.getLogger("wisp.feed")
+_KEPT_MOVES = 64
+_KEPT_BYTES = 64 << 20  # or half of the state, if that is more
+_KEPT_FAULTS = 20
+_LONELY = 5.0  # seconds without a reader after which it ends
+_AWAITED = 60.0  # the same before the first one
+
+
+class _SharedState(SharedTarget):
+    """The replica, in a file that readers map."""
+
+    def __init__(self, folder: Path) -> None:
+        self.schema: list[tuple[str, str, tuple[int, ...]]] = []
+        self.file = ""
+        self.serial = 0
+        self.size = 0
+        self.adopted = False
+        self.moved: list[tuple[str, int]] | None = None
+        self._folder = folder
+        self._turn = WriterTurn(folder)
+        self._weights: _native.HostWeights | None = None
+
+    def memory(self, schema: list[tuple[str, str, tuple[int, ...]]]) -> _native.HostWeights:
+        self._turn.take()
+        if self._weights is not None and schema == self.schema:
+            return self._weights
+        head, starts, self.size = state_layout(schema)
+        file = f"state-{time.time_ns()}.safetensors"
+        with open(self._folder / file, "xb") as out:
+            os.posix_fallocate(out.fileno(), 0, self.size)  # no room: now, not as a dead process
+            out.write(head)
+        memory = np.memmap(self._folder / file, np.uint8, "r+", shape=(self.size,))
+        entries = [
+            (name, dtype, shape, memory[start : start + _size(dtype, shape)])
+            for (name, dtype, shape), start in zip(schema, starts, strict=True)
+        ]
+        self._weights = _native.HostWeights(entries, True)
+        if self.file:
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / self.file).unlink()
+        self.schema, self.file = list(schema), file
+        return self._weights
+
+    def enter(self) -> None:
+        self._turn.take()
+
+    def adopt(self, step: int, seq: int, state: str) -> None:
+        self.adopted = True
+
+    def move(self, entries: list[tuple[Any, ...]], step: int, seq: int, state: str) -> None:
+        self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries)
+
+    def settle(self, whole: bool) -> None:
+        """Readers may look again. A write that was begun and not told of leaves no state."""
+        self.adopted, self.moved = False, None
+        self._turn.give(self.serial if whole else 0)
+
+
+def _size(dtype: str, shape: tuple[int, ...]) -> int:
+    from .targets import element_width
+
+    return int(np.prod(shape, dtype=np.int64)) * element_width(dtype)
+
+
+class _TellingFollower(Follower):
+    """A follower that also tells of what is no move."""
+
+    feed: Feed
+
+    def _take(self, event: _native.FollowEvent) -> None:
+        super()._take(event)
+        self.feed.take(event)
+
+
+class Feed:
+    """Follows, keeps the board up to date, and tells readers what changes on it."""
+
+    def __init__(self, folder: Path, settings: FeedSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._readers: dict[socket.socket, str] = {}
+        self._had_readers = False
+        self._alone_since = time.monotonic()
+        self._shared = _SharedState(folder)
+        self._moves: list[Move] = []
+        self._board: dict[str, Any] = {
+            "pid": os.getpid(), "at": None, "head_seq": 0, "lag": 0, "passes": 0,
+            "failure": None, "faults": [], "ranks": {},
+        }  # fmt: skip
+        self._looking = threading.Event()
+        self._trusts_base = True
+        self._follower = self._make_follower()
+
+    def _make_follower(self) -> Follower:
+        settings = self._settings
+        bases: list[Any] = [*self._folder.glob("left-*.safetensors"), settings.base]
+        base = next((b for b in bases if b and os.path.exists(b)), None) if self._trusts_base else None
+        follower = _TellingFollower(
+            settings.run,
+            self._shared,
+            base=base,
+            trust=settings.trust,
+            scratch=settings.scratch,
+            replica_id=settings.replica_id,
+            poll=settings.poll,
+        )
+        follower.feed = self
+        return follower
+
+    def take(self, event: _native.FollowEvent) -> None:
+        """What the follower did, on its thread."""
+        with self._lock:
+            self._board["head_seq"] = max(event.head_seq, event.seq)
+            self._board["lag"] = event.lag_steps
+            if event.kind in ("applied", "joined"):
+                self._moved(event)
+            elif event.kind == "fault":
+                self._shared.settle(False)
+                self._fault(event.fault)
+            else:
+                self._shared.settle(False)
+                self._board["passes"] += 1
+                self._tell_news()
+
+    def _moved(self, event: _native.FollowEvent) -> None:
+        shared = self._shared
+        before = self._board["at"]
+        shared.serial += 1
+        at = {"serial": shared.serial, "step": event.step, "seq": event.seq, "state": event.state}
+        times = _times(event)
+        file = f"move-{shared.serial}"
+        whole = shared.adopted or before is None
+        if whole:
+            self._forget_moves()
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / file).unlink()
+        elif shared.moved is None:
+            (self._folder / file).write_bytes(b"")  # another step, the same weights
+        self._board.update(at=at, failure=None, times=times)
+        if whole:
+            self._tell_all()
+        else:
+            tensors = shared.moved or []
+            move = Move(
+                before["serial"], at["serial"], event.step, event.seq, event.state, file, tensors,
+                times,
+            )  # fmt: skip
+            self._moves.append(move)
+            self._trim_moves()
+            self._tell({"kind": "move", "at": at, "move": asdict(move), **self._news()})
+        shared.settle(True)
+        for left in self._folder.glob("left-*.safetensors"):
+            left.unlink()
+
+    def _forget_moves(self) -> None:
+        for move in self._moves:
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / move.file).unlink()
+        self._moves.clear()
+
+    def _trim_moves(self) -> None:
+        allowed = max(_KEPT_BYTES, self._shared.size // 2)
+        sizes = [(self._folder / move.file).stat().st_size for move in self._moves]
+        while len(self._moves) > 1 and (len(self._moves) > _KEPT_MOVES or sum(sizes) > allowed):
+            (self._folder / self._moves.pop(0).file).unlink()
+            sizes.pop(0)
+
+    def _fault(self, text: str) -> None:
+        faults = self._board["faults"]
+        if not faults or faults[-1] != text:
+            faults.append(text)
+            del faults[:-_KEPT_FAULTS]
+            _log.warning("%s: %s", self._settings.run, text)
+        self._tell_news()
+
+    def _news(self) -> dict[str, Any]:
+        names = ("head_seq", "lag", "passes", "failure", "faults")
+        return {name: self._board[name] for name in names}
+
+    def _tell_news(self) -> None:
+        self._tell({"kind": "news", **self._news()})
+
+    def _everything(self) -> dict[str, Any]:
+        shared = self._shared
+        return {
+            "kind": "board", **self._board, "run": self._settings.run, "file": shared.file,
+            "schema": shared.schema, "moves": [asdict(move) for move in self._moves],
+        }  # fmt: skip
+
+    def _tell_all(self) -> None:
+        self._tell(self._everything())
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """To every reader; one that does not listen is let go."""
+        line = json.dumps(message).encode() + b"\n"
+        for reader in list(self._readers):
+            try:
+                reader.sendall(line)
+            except OSError:
+                self._readers.pop(reader, None)
+                with contextlib.suppress(OSError):
+                    reader.shutdown(socket.SHUT_RDWR)
+
+    def serve(self, listener: socket.socket) -> None:
+        """Until nobody listens any more."""
+        threading.Thread(target=self._keep_following, daemon=True).start()
+        threading.Thread(target=self._look, daemon=True).start()
+        listener.settimeout(0.5)
+        while not self._is_lonely():
+            with contextlib.suppress(TimeoutError):
+                reader, _ = listener.accept()
+                reader.settimeout(10)
+                threading.Thread(target=self._hear, args=(reader,), daemon=True).start()
+        self._follower._halt()
+
+    def _is_lonely(self) -> bool:
+        with self._lock:
+            if self._readers:
+                self._alone_since = time.monotonic()
+                return False
+            patience = _LONELY if self._had_readers else _AWAITED
+            return time.monotonic() - self._alone_since > patience
+
+    def _hear(self, reader: socket.socket) -> None:
+        label = ""
+        with self._lock:
+            reader.sendall(json.dumps(self._everything()).encode() + b"\n")
+            self._readers[reader] = ""
+            self._had_readers = True
+        reader.settimeout(None)
+        try:
+            for line in reader.makefile("rb"):
+                message = json.loads(line)
+                if message["kind"] == "look":
+                    self._looking.set()
+                elif message["kind"] == "rank":
+                    label = message["label"]
+                    self._rank(label, message["report"])
+        except (OSError, ValueError, KeyError):
+            pass
+        with self._lock:
+            self._readers.pop(reader, None)
+            if label:
+                self._board["ranks"].pop(label, None)
+                self._tell({"kind": "rank", "label": label, "report": None})
+        reader.close()
+
+    def _rank(self, label: str, report: dict[str, Any]) -> None:
+        with self._lock:
+            self._board["ranks"][label] = report
+            self._tell({"kind": "rank", "label": label, "report": report})
+
+    def _look(self) -> None:
+        """Somebody knows of a step and does not want to wait for the next look."""
+        while True:
+            self._looking.wait()
+            self._looking.clear()
+            self._follower._session.wake()
+
+    def _keep_following(self) -> None:
+        delay = 0.5
+        while True:
+            self._follower.start()
+            thread = self._follower._thread
+            started = time.monotonic()
+            if thread is not None:
+                thread.join()
+            error = self._follower.error
+            if error is None:
+                return
+            with self._lock:
+                self._shared.settle(False)
+                self._board["failure"] = _text(error)
+                self._fault(_text(error))
+            with contextlib.suppress(BaseException):
+                self._follower.stop()
+            if self._trusts_base and self._board["at"] is None:
+                self._trusts_base = False  # it only saves fetching an anchor
+                self._follower = self._make_follower()
+            delay = 0.5 if time.monotonic() - started > 60 else min(delay * 2, 30.0)
+            self._looking.wait(min(delay, max(self._settings.poll, 0.1)))
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+
+
+def _times(event: _native.FollowEvent) -> dict[str, float]:
+    """When each phase ended, as seconds since the epoch."""
+    decoded = time.time()
+    verified = decoded - event.apply_seconds
+    fetched = verified - event.verify_seconds
+    visible = fetched - event.fetch_seconds
+    published = decoded - event.commit_age_ms / 1000
+    return {
+        "published": min(published, visible), "visible": visible, "fetched": fetched,
+        "verified": verified, "decoded": decoded,
+    }  # fmt: skip
+
+
+def _clear(folder: Path) -> None:
+    """What a feed that was killed left: its state may serve as a base, the rest is of no use."""
+    for path in folder.glob("left-*"):
+        path.unlink()
+    for path in [*folder.glob("move-*"), *folder.glob(".move-*"), *folder.glob("feed.sock")]:
+        path.unlink()
+    for index, path in enumerate(sorted(folder.glob("state-*.safetensors"), reverse=True)):
+        if index == 0:
+            path.rename(folder / path.name.replace("state-", "left-"))
+        else:
+            path.unlink()
+
+
+def main() -> int:
+    """Feeds, if nobody else does."""
+    folder = Path(sys.argv[1])
+    settings = FeedSettings(**json.load(sys.stdin))
+    lock = os.open(folder / "feed.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    # A rank that is bound to cores of its own passes that on, which is not meant for us.
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    _clear(folder)
+    feed = Feed(folder, settings)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / ".feed.sock"))
+        listener.listen(64)
+        os.rename(folder / ".feed.sock", folder / "feed.sock")
+        feed.serve(listener)
+    for pattern in ("feed.sock", "move-*", "state-*", "left-*"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # its threads wait for what will not come

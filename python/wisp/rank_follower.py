@@ -1,0 +1,378 @@
+"""One rank of an engine at its host's feed: stages each step beside serving, switches when told.
+
+Nothing here knows which engine it is: that gives the model's loader, the memory it serves from, and a
+way for its ranks to agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import Error, Unavailable, WrongBase
+from .feed_files import MappedState, read_move
+from .feed_link import Board, FeedLink
+from .load_plan import LoadPlan, Loader, Schema, Target, check_covers, learn, targets_of
+from .plan_stage import Stage
+from .targets import element_width
+from .tensors import torch_dtype
+
+__all__ = ["RankFollower", "Served", "Vote"]
+
+_log = logging.getLogger("wisp.engine")
+_RETRY = 2.0  # seconds after a stage that failed
+
+#: Gives every rank's (number, complaint) to every rank, in the order of ranks; complaint "": none.
+Vote = Callable[[int, str], list[tuple[int, str]]]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A state of the run, as a rank knows it."""
+
+    feed: int  #: which feed counted
+    serial: int
+    step: int
+    seq: int
+    state: str
+    times: dict[str, float] = field(default_factory=dict, compare=False)
+
+
+class RankFollower:
+    """Keeps a stage of the newest state ready; `switch` writes it.
+
+    checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove that
+    the plan is right: read back through it, the model's memory must hold them bit for bit.
+    """
+
+    def __init__(
+        self,
+        link: FeedLink,
+        model: torch.nn.Module,
+        load: Loader,
+        *,
+        label: str,
+        checkpoint: str | None,
+    ) -> None:
+        self.link = link
+        self.label = label
+        self.served: Served | None = None
+        self.failure: str | None = None  #: why there is nothing to switch to
+        self._model = model
+        self._load = load
+        self._checkpoint = checkpoint
+        self._lock = threading.Condition()
+        self._turns = 0  # how often the memory was written to
+        self._staged: dict[int, tuple[Served, Stage]] = {}  # by seq, the newest two
+        self._targets: list[Target] = []
+        self._proven: set[int] = set()
+        self._plan: LoadPlan | None = None
+        self._plan_schema: list[list[Any]] = []
+        self._closed = False
+        self._tell()
+        self._thread = threading.Thread(target=self._run, name="wisp-stage", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """The memory stays as it is."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self.link.close()
+
+    def wait_staged(self, ready: Callable[[Served], bool], timeout: float) -> Served | None:
+        """The newest staged or served state that is ready; None after `timeout` seconds."""
+
+        def found() -> Served | None:
+            states = [served for served, _ in self._staged.values()]
+            states += [self.served] if self.served else []
+            return next((state for state in reversed(states) if ready(state)), None)
+
+        with self._lock:
+            self._lock.wait_for(lambda: self._closed or found() is not None, timeout)
+            return found()
+
+    def switch(self, seq: int, vote: Vote, during: Callable[[], object] = lambda: None) -> Served:
+        """Writes the staged state `seq` on all ranks, or on none.
+
+        All ranks must call it together. What fails on one puts the old values back on all, and is
+        raised on all, naming the rank.
+        """
+        with self._lock:
+            if self.served is not None and self.served.seq == seq:
+                found = (self.served, None)
+            else:
+                found = self._staged.get(seq, (None, None))
+            served, stage = found
+            missing = "" if served else self.failure or f"state {seq} is not staged"
+            _refuse(vote(_number(served), missing), Unavailable)
+            complaint = ""
+            try:
+                if stage is not None:
+                    self._turns += 1
+                    stage.switch(during)
+            except BaseException as error:  # noqa: BLE001 - it is told to every rank
+                complaint = _text(error)
+            try:
+                _refuse(vote(_number(served), complaint), Error)
+            except BaseException:
+                if stage is not None:
+                    stage.restore()
+                raise
+            assert served is not None
+            self.served = served
+            self._staged.clear()
+            self._lock.notify_all()
+        self.link.wake()
+        self._tell()
+        return served
+
+    def verify(self) -> int:
+        """How many elements of this rank's memory differ from the served state, read in full."""
+        board = self.link.board
+        with self._lock, self.link.state(board) as state:
+            if self.served is None or state is None or board.at is None:
+                raise Unavailable("the feed has no state at hand just now; try again")
+            if self.served.state != board.at["state"]:
+                raise Unavailable("the feed has gone on; update first")
+            plan = self._plan_for(board)
+            return _count_differences(plan, state, self._captured(plan, state))
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                if not self._targets:
+                    self._learn_targets()
+                self._stage_newest()
+                continue
+            except Exception as error:  # noqa: BLE001 - told to whoever asks for a step
+                _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)
+                with self._lock:
+                    self.failure = _text(error)
+                    self._lock.notify_all()
+                self._tell()
+            with self._lock:
+                self._lock.wait(_RETRY)
+
+    def _learn_targets(self) -> None:
+        started = time.monotonic()
+        targets = targets_of(self._model)
+        schema, read = _open_checkpoint(self._checkpoint)
+        plan = learn(self._load, targets, schema)
+        proven: set[int] = set()
+        held = 0
+        for name, pieces in plan.pieces.items():
+            bits = read(name)
+            for piece, mask, _ in plan.differences(name, bits):
+                if bool(mask.any()):
+                    raise WrongBase(
+                        f"'{name}' is not in '{targets[piece.target].name}' as the model's loader "
+                        "puts it there: the engine has packed or transformed it after loading, or "
+                        "it was not loaded from this checkpoint; serve it unpacked and unquantised"
+                    )
+                held += mask.numel()
+            proven.update(piece.target for piece in pieces)
+        if plan.opaque:
+            self._prove_opaque(plan, read)
+            _log.warning(
+                "%s: the model's loader transforms %s and %d more; each step that touches them "
+                "runs it for them", self.label, next(iter(plan.opaque)), len(plan.opaque) - 1,
+            )  # fmt: skip
+        self._targets, self._proven = targets, proven
+        _log.info(
+            "%s: plan of %d tensors proven, %d elements in %d places, %.2f s", self.label,
+            len(schema), held, len(targets), time.monotonic() - started,
+        )  # fmt: skip
+
+    def _prove_opaque(self, plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> None:
+        for group in sorted(set(plan.opaque.values())):
+            whole = [(n, read(n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in group]
+            writes = plan.capture(self._load, whole)
+            stage = Stage(plan)
+            stage.put_writes(writes)
+            if stage.seal().elements:
+                raise WrongBase(
+                    f"'{group[0]}' is not in memory as the model's loader puts it there: the "
+                    "engine has packed or quantised it after loading; serve it without that"
+                )
+            self._proven.update(index for index, _, _ in writes)
+
+    def _plan_for(self, board: Board) -> LoadPlan:
+        if self._plan is None or self._plan_schema != board.schema:
+            schema: Schema = [(n, torch_dtype(d), tuple(s)) for n, d, s in board.schema]
+            plan = learn(self._load, self._targets, schema)
+            check_covers(plan, self._proven)
+            if len(plan.absent()) == len(plan.shapes):
+                raise WrongBase(
+                    "the run has no tensor that the served model knows: "
+                    f"'{next(iter(plan.shapes), '')}' is its first; serve the model that is trained"
+                )
+            self._plan, self._plan_schema = plan, board.schema
+        return self._plan
+
+    def _stage_newest(self) -> None:
+        def is_news(board: Board) -> bool:
+            return self._closed or (board.at is not None and board.at["seq"] not in self._known())
+
+        board = self.link.wait(is_news, None)
+        if board is None or board.at is None or self._closed:
+            return
+        started, turns, before = time.monotonic(), self._turns, self.served
+        plan = self._plan_for(board)
+        stage = Stage(plan)
+        moves = None
+        if before is not None and before.feed == board.pid:
+            moves = board.chain(before.serial)
+        elif before is not None and before.state == board.at["state"]:
+            moves = []
+        try:
+            done = self._put_moves(stage, board, moves) if moves is not None else None
+        except FileNotFoundError:
+            done = None  # the feed has let them go; its state is still there
+        if done is None:
+            stage = Stage(plan)
+            with self.link.state(board) as state:
+                if state is None:
+                    time.sleep(0.002)  # it has just moved on, and tells us so
+                    return
+                for name in plan.pieces:
+                    stage.put_whole(name, _torch_bits(state, name))
+                stage.put_writes(self._captured(plan, state))
+        elif not done:
+            return
+        stage.seal()
+        at = board.at
+        times = {**board.times, "staged": time.time()}
+        served = Served(board.pid, at["serial"], at["step"], at["seq"], at["state"], times)
+        with self._lock:
+            if self._turns != turns or self.served is not before:
+                return  # what it would go back to is not there any more
+            self._staged[served.seq] = (served, stage)
+            while len(self._staged) > 2:
+                self._staged.pop(next(iter(self._staged)))
+            self.failure = None
+            self._lock.notify_all()
+        _log.debug("%s: staged step %d in %.1f ms", self.label, served.step,
+                   1000 * (time.monotonic() - started))  # fmt: skip
+        self._tell()
+
+    def _put_moves(self, stage: Stage, board: Board, moves: list[Any]) -> bool:
+        """False: some of it needs the whole state, which has moved on."""
+        plan = stage.plan
+        widths = {name: element_width(dtype) for name, dtype, _ in board.schema}
+        touched: set[str] = set()
+        for move in moves:
+            for name, positions, bits in read_move(self.link.folder, move, widths):
+                if name in plan.opaque:
+                    touched.update(plan.opaque[name])
+                else:
+                    signed = bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits
+                    stage.put(name, torch.from_numpy(positions), torch.from_numpy(signed))
+        if not touched:
+            return True
+        with self.link.state(board) as state:
+            if state is None:
+                return False
+            stage.put_writes(self._captured(plan, state, touched))
+        return True
+
+    def _captured(
+        self, plan: LoadPlan, state: MappedState, names: Iterable[str] | None = None
+    ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+        wanted = sorted(plan.opaque if names is None else names)
+        if not wanted:
+            return []
+        whole = [
+            (n, _torch_bits(state, n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in wanted
+        ]
+        return plan.capture(self._load, whole)
+
+    def _known(self) -> set[int]:
+        with self._lock:
+            return {*self._staged, *([self.served.seq] if self.served else [])}
+
+    def _tell(self) -> None:
+        with self._lock:
+            staged = [served for served, _ in self._staged.values()]
+            newest = staged[-1] if staged else self.served
+            report = {
+                "served": _brief(self.served),
+                "staged": _brief(newest),
+                "all_staged": [served.seq for served in staged],
+                "failure": self.failure,
+            }
+        self.link.report(self.label, report)
+
+
+def _brief(served: Served | None) -> dict[str, Any] | None:
+    if served is None:
+        return None
+    return {"step": served.step, "seq": served.seq, "state": served.state, "times": served.times}
+
+
+def _number(served: Served | None) -> int:
+    """The same on all ranks only for the same state of the same commit."""
+    return 0 if served is None else int(served.state[:12], 16) ^ served.seq
+
+
+def _refuse(votes: list[tuple[int, str]], kind: type[Error]) -> None:
+    complaints = [f"rank {i}: {text}" for i, (_, text) in enumerate(votes) if text]
+    if complaints:
+        raise kind("; ".join(complaints))
+    if len({number for number, _ in votes}) > 1:
+        raise Unavailable("the ranks have staged different states; try again")
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+
+
+def _torch_bits(state: MappedState, name: str) -> torch.Tensor:
+    bits = state.bits(name)
+    return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
+
+
+def _count_differences(
+    plan: LoadPlan, state: MappedState, writes: list[tuple[int, torch.Tensor, torch.Tensor]]
+) -> int:
+    total = 0
+    for name in plan.pieces:
+        for _, mask, _ in plan.differences(name, _torch_bits(state, name)):
+            total += int(mask.sum())
+    stage = Stage(plan)
+    stage.put_writes(writes)
+    return total + stage.seal().elements
+
+
+def _open_checkpoint(place: str | None) -> tuple[Schema, Callable[[str], torch.Tensor]]:
+    from safetensors import safe_open
+
+    folder = Path(place) if place else None
+    files = sorted(folder.glob("*.safetensors")) if folder is not None and folder.is_dir() else []
+    if not files:
+        raise WrongBase(
+            f"there are no safetensors in {place!r}, which the model was served from, to prove the "
+            "plan of its memory with; serve a checkpoint folder (wisp export writes one)"
+        )
+    schema: Schema = []
+    where: dict[str, Any] = {}
+    for file in files:
+        opened = safe_open(file, framework="pt")
+        for name in opened.keys():
+            part = opened.get_slice(name)
+            schema.append((name, torch_dtype(part.get_dtype()), tuple(part.get_shape())))
+            where[name] = opened
+
+    def read(name: str) -> torch.Tensor:
+        tensor = where[name].get_tensor(name).contiguous().reshape(-1)
+        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        return tensor.view(integers[tensor.element_size()])
+
+    return schema, read

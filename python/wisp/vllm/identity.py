@@ -1,0 +1,55 @@
+"""Which engine a process belongs to, and where its ranks say what they follow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ..feed_files import feed_home
+
+__all__ = ["engine_id", "forget_engine", "note_engine", "read_note", "settle_identity"]
+
+_VARIABLE = "WISP_ENGINE_ID"
+
+
+def settle_identity() -> None:
+    """Gives an engine its name, in the first of its processes; the others inherit it."""
+    owner = os.environ.get(_VARIABLE, "").partition("-")[0]
+    if multiprocessing.parent_process() is None and owner != str(os.getpid()):
+        os.environ[_VARIABLE] = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+def engine_id() -> str:
+    """The same in all processes of an engine on a host."""
+    return os.environ.get(_VARIABLE, f"{os.getpid()}-alone")
+
+
+def _note() -> Path:
+    return feed_home() / f"engine-{engine_id()}.json"
+
+
+def note_engine(init_info: dict[str, Any]) -> None:
+    """Written by a rank, for the API server of its engine."""
+    path = _note()
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(init_info))
+    fresh.rename(path)
+
+
+def read_note() -> dict[str, Any] | None:
+    """What note_engine wrote; None: nothing is followed yet."""
+    try:
+        return json.loads(_note().read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def forget_engine() -> None:
+    """Nothing is followed any more."""
+    with contextlib.suppress(FileNotFoundError):
+        _note().unlink()

@@ -1,0 +1,77 @@
+"""What the ranks of an engine and the feed of their host have said, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..feed_link import Board
+
+__all__ = ["Overview", "phases_of"]
+
+#: In the order in which a step passes them; "asked" is when somebody wanted the switch.
+PHASES = (
+    "published", "visible", "fetched", "verified", "decoded", "staged", "asked", "paused",
+    "applied", "resumed",
+)  # fmt: skip
+
+
+def phases_of(times: dict[str, float]) -> dict[str, float]:
+    """How long each phase took, in seconds: from the end of the phase before to its own."""
+    known = [(name, times[name]) for name in PHASES if name in times]
+    return {
+        name: round(max(0.0, when - before), 6)
+        for (_, before), (name, when) in zip(known, known[1:], strict=False)
+    }
+
+
+@dataclass
+class Overview:
+    """One look at the board, for the ranks of one engine."""
+
+    board: Board
+    engine: str
+    expected: int  #: ranks of the engine on this host
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """Their reports."""
+        mine = f"{self.engine}/"
+        return [r for label, r in sorted(self.board.ranks.items()) if label.startswith(mine)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks are there."""
+        return len(self.ranks) >= self.expected
+
+    @property
+    def served(self) -> dict[str, Any] | None:
+        """What all ranks serve: step, seq, state."""
+        states = [rank["served"] for rank in self.ranks]
+        if not self.complete or any(state is None for state in states):
+            return None
+        return min(states, key=lambda state: state["seq"])
+
+    def has_staged(self, seq: int) -> bool:
+        """Whether every rank can switch to, or serves, this state."""
+        return self.complete and all(
+            seq in rank["all_staged"] or (rank["served"] or {}).get("seq") == seq
+            for rank in self.ranks
+        )
+
+    @property
+    def staged(self) -> dict[str, Any] | None:
+        """The newest state that every rank can switch to, or serves."""
+        states = [rank["staged"] for rank in self.ranks]
+        fitting = [s for s in states if s is not None and self.has_staged(s["seq"])]
+        return max(fitting, key=lambda state: state["seq"], default=None)
+
+    @property
+    def failure(self) -> str | None:
+        """Why some rank cannot stage."""
+        return next((r["failure"] for r in self.ranks if r["failure"]), None)
+
+    def is_ahead(self) -> bool:
+        """Whether there is something staged that is not served."""
+        staged, served = self.staged, self.served
+        return staged is not None and (served is None or served["seq"] != staged["seq"])

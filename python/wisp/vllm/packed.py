@@ -1,0 +1,73 @@
+"""Copies of weights that vLLM keeps beside its parameters, in a layout of their own.
+
+On a CPU, linear layers may be packed for oneDNN, AMX or zentorch, and the parameter emptied. A write to
+the parameter would then change nothing that is served, or fail half-way. An engine with this backend
+keeps its linear layers as they were loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import Unsupported
+
+__all__ = ["keep_unpacked", "refuse_packed"]
+
+
+def _is_ours() -> bool:
+    """Whether the engine that is being built has this backend."""
+    from vllm.config.vllm import get_current_vllm_config_or_none
+
+    config = get_current_vllm_config_or_none()
+    transfer = config and config.weight_transfer_config
+    return transfer is not None and transfer.backend == "wisp"
+
+
+def keep_unpacked() -> None:
+    """Makes linear layers of engines with this backend use their parameters as they are."""
+    from vllm import _custom_ops as ops
+    from vllm.model_executor.layers import utils
+
+    if getattr(utils.check_cpu_sgl_kernel, "knows_wisp", False):
+        return
+    fits_amx, make_onednn = utils.check_cpu_sgl_kernel, ops.create_onednn_mm
+
+    def check_cpu_sgl_kernel(n: int, k: int, dtype: torch.dtype) -> bool:
+        if not _is_ours():
+            return fits_amx(n, k, dtype)
+        if torch.cpu._is_amx_tile_supported():
+            # vLLM's attention needs the kernel's leave to use AMX, and counts on oneDNN to ask.
+            torch.cpu._init_amx()
+        return False
+
+    def create_onednn_mm(*args: Any, **kwargs: Any) -> Any:
+        if _is_ours():
+            # vLLM takes this for a CPU without oneDNN, and serves from the parameter.
+            raise RuntimeError("kept unpacked, so that new weights reach what is served")
+        return make_onednn(*args, **kwargs)
+
+    check_cpu_sgl_kernel.knows_wisp = True  # type: ignore[attr-defined]
+    utils.check_cpu_sgl_kernel = check_cpu_sgl_kernel
+    ops.create_onednn_mm = create_onednn_mm
+
+
+def refuse_packed(model: torch.nn.Module) -> None:
+    """Unsupported if a layer serves from another copy than its parameter."""
+    for name, layer in model.named_modules():
+        if hasattr(layer, "_cpu_unpacked_conv_weight"):
+            raise Unsupported(f"vLLM has packed the convolution '{name}' for this CPU; {_CURE}")
+        gemm = getattr(layer, "cpu_linear", None)
+        if gemm is None or gemm is torch.nn.functional.linear:
+            continue
+        weight = getattr(layer, "weight", None)
+        emptied = isinstance(weight, torch.Tensor) and weight.numel() == 0
+        if emptied or getattr(gemm, "__closure__", None) or getattr(gemm, "__defaults__", None):
+            raise Unsupported(f"vLLM has packed the weights of '{name}' for this CPU; {_CURE}")
+
+
+_CURE = (
+    "it serves from that copy, which a step would not reach: serve this model on another device, or "
+    "reload it from an export of each step"
+)

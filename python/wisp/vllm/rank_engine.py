@@ -1,0 +1,160 @@
+"""vLLM's weight transfer engine: one per rank, at the feed of its host."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.distributed.parallel_state import get_world_group
+from vllm.distributed.weight_transfer.base import WeightTransferEngine
+
+from ..errors import Conflict, Error, Invalid, Unavailable
+from ..feed_link import FeedLink
+from ..rank_follower import RankFollower, Served
+from .identity import engine_id, forget_engine, note_engine
+from .packed import refuse_packed
+from .settings import InitInfo, UpdateInfo, configured, same_run
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig, WeightTransferConfig
+
+__all__ = ["WispEngine", "follow_rank", "switch_rank", "verify_rank"]
+
+_log = logging.getLogger("wisp.engine")
+
+
+class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """Stages beside serving; an update writes what is staged, on all ranks or on none."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+    supports_draft_weight_update = False
+
+    def __init__(
+        self,
+        config: WeightTransferConfig,
+        vllm_config: VllmConfig,
+        device: torch.device,
+        model: torch.nn.Module,
+    ) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self._follower: RankFollower | None = None
+        self._info: InitInfo | None = None
+        info = configured(vllm_config)
+        if info is not None:
+            self.init_transfer_engine(info)
+
+    @property
+    def label(self) -> str:
+        """This rank among those of its host."""
+        replica = self.parallel_config.data_parallel_index
+        return f"{engine_id()}/{replica}.{get_world_group().rank}"
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        """Begins to follow; learning the plan and joining the run go on in the background."""
+        if self._info is not None:
+            if same_run(self._info.run, init_info.run):
+                return
+            raise Conflict(
+                f"this server follows {self._info.run} already; shut its weight transfer down "
+                f"first to follow {init_info.run}"
+            )
+        refuse_packed(self.model)
+        served = self.model_config.model
+        link = FeedLink(init_info.feed(served))
+
+        def load(tensors: Any) -> object:
+            return self.model.load_weights(tensors)
+
+        self._follower = RankFollower(
+            link,
+            self.model,
+            load,
+            label=self.label,
+            checkpoint=served,
+        )
+        self._info = init_info
+        if get_world_group().local_rank == 0:
+            note_engine(init_info.as_dict())
+
+    def start_weight_update(self) -> None:
+        """Nothing to prepare: staging is done, or under way."""
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        """Waits for the step to be staged and switches to it. Prefer POST /wisp/update, which
+        waits before it pauses."""
+        follower = self._required()
+        follower.link.look()
+        assert self._info is not None
+        step = update_info.step
+        served = follower.wait_staged(lambda s: step in (None, s.step), self._info.timeout)
+        seq = served.seq if served else -1
+        switched = follower.switch(seq, vote)
+        _log.info("%s: serves step %d", self.label, switched.step)
+
+    def switch(self, seq: int) -> Served:
+        """Writes the staged state `seq`."""
+        return self._required().switch(seq, vote)
+
+    def verify(self) -> int:
+        """How many elements of this rank differ from the served state."""
+        return self._required().verify()
+
+    def finish_weight_update(self) -> None:
+        """Nothing to finish: a switch is whole when it returns."""
+
+    def shutdown(self) -> None:
+        """Ends following; the weights stay as they are."""
+        if self._follower is not None:
+            self._follower.close()
+            forget_engine()
+        self._follower = self._info = None
+
+    def _required(self) -> RankFollower:
+        if self._follower is None:
+            raise Invalid("this server does not follow a run yet; POST /wisp/init tells it which")
+        return self._follower
+
+
+def vote(number: int, complaint: str) -> list[tuple[int, str]]:
+    """What every rank says, on every rank. In the good case one small reduction."""
+    group = get_world_group()
+    if group.world_size == 1:
+        return [(number, complaint)]
+    said = torch.tensor([number, -number, 0 if complaint else 1])
+    torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MIN, group=group.cpu_group)
+    lowest, highest, fine = said.tolist()
+    if fine and lowest == -highest:
+        return [(number, "")] * group.world_size
+    everybody: list[Any] = [None] * group.world_size
+    torch.distributed.all_gather_object(everybody, (number, complaint), group=group.cpu_group)
+    return everybody
+
+
+def follow_rank(worker: Any, init_info: dict[str, Any]) -> None:
+    """Called on a worker by the engine core."""
+    worker.init_weight_transfer_engine(init_info)
+
+
+def switch_rank(worker: Any, seq: int) -> dict[str, Any]:
+    """Called on a worker by the engine core. Errors come back as text, with their kind."""
+    try:
+        engine = worker.weight_transfer_engine
+        if not isinstance(engine, WispEngine):
+            raise Invalid("this server was not started with the weight transfer backend wisp")
+        served = engine.switch(seq)
+        if worker.vllm_config.lora_config is not None:
+            worker.model_runner.reset_lora_state()
+        return {"step": served.step, "times": served.times}
+    except Unavailable as error:
+        return {"error": str(error), "again": True}
+    except Error as error:
+        return {"error": str(error), "again": False}
+
+
+def verify_rank(worker: Any) -> int:
+    """Called on a worker by the engine core."""
+    return worker.weight_transfer_engine.verify()
+
+

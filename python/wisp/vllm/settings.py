@@ -1,0 +1,95 @@
+"""What a server is told about the run: by request, by `--additional-config`, or by environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+from ..errors import Invalid
+from ..feed_files import FeedSettings
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+__all__ = ["InitInfo", "UpdateInfo", "configured", "same_run"]
+
+_MODES = ("push", "self")
+
+
+@dataclass
+class InitInfo(WeightTransferInitInfo):
+    """The run to follow.
+
+    trust: public keys (texts or files on the server); with any, only what they signed is accepted.
+    mode: "push" (somebody tells when to switch), "self" (the server does, whenever a step is there).
+    base: a checkpoint to start from instead of fetching one; the served folder if None.
+    """
+
+    run: str
+    trust: list[str] = field(default_factory=list)
+    mode: str = "push"
+    poll: float = 1.0
+    base: str | None = None
+    scratch: str | None = None
+    replica_id: str = ""
+    timeout: float = 300.0  #: how long a stock update waits for its step
+    recompute: bool = False  #: in self mode: as in POST /wisp/update
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.run, str) or not self.run:
+            raise ValueError("init_info needs `run`, the address of the run to follow")
+        if self.mode not in _MODES:
+            raise ValueError(f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}")
+        if isinstance(self.trust, str):
+            self.trust = [self.trust]
+
+    def feed(self, served: str | None) -> FeedSettings:
+        """For the host's feed. Paths are made absolute: it runs on its own."""
+        run = self.run if "://" in self.run else os.path.abspath(self.run)
+        trust = [os.path.abspath(key) if os.path.exists(key) else key for key in self.trust]
+        base = self.base or (served if served and os.path.isdir(served) else None)
+        return FeedSettings(run, trust, self.poll, base, self.scratch, self.replica_id)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a request carries it."""
+        return asdict(self)
+
+
+@dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """step: the one to switch to; None: the newest that is staged."""
+
+    step: int | None = None
+
+
+def configured(vllm_config: VllmConfig) -> InitInfo | None:
+    """What the command line or the environment says; None: a request will."""
+    told = vllm_config.additional_config
+    told = told.get("wisp") if isinstance(told, dict) else None
+    values: dict[str, Any] = dict(told or {})
+    for name in ("run", "mode", "base", "scratch", "replica_id"):
+        variable = os.environ.get(f"WISP_{name.upper()}")
+        if variable and name not in values:
+            values[name] = variable
+    if "run" not in values:
+        return None
+    if "trust" not in values and os.environ.get("WISP_TRUST"):
+        values["trust"] = os.environ["WISP_TRUST"].split(",")
+    if "poll" not in values and os.environ.get("WISP_POLL"):
+        values["poll"] = float(os.environ["WISP_POLL"])
+    try:
+        return InitInfo(**values)
+    except TypeError as error:
+        raise Invalid(f"the settings of wisp in --additional-config are wrong: {error}") from error
+
+
+def same_run(one: str, other: str) -> bool:
+    """Whether two addresses are the same place."""
+    plain = [a.removeprefix("file://").rstrip("/") for a in (one, other)]
+    return plain[0] == plain[1] or os.path.abspath(plain[0]) == os.path.abspath(plain[1])
