@@ -161,6 +161,13 @@ class Feed:
     def _moved(self, event: _native.FollowEvent) -> None:
         shared = self._shared
         before = self._board["at"]
+        if (
+            before is not None and not shared.adopted and shared.moved is None
+            and (before["step"], before["state"]) == (event.step, event.state)
+        ):  # fmt: skip
+            before["seq"] = event.seq  # a commit that brings what is there: an anchor
+            shared.settle(True)
+            return
         shared.serial += 1
         at = {"serial": shared.serial, "step": event.step, "seq": event.seq, "state": event.state}
         times = _times(event)

@@ -24,7 +24,7 @@ from .plan_stage import Stage
 from .targets import element_width
 from .tensors import torch_dtype
 
-__all__ = ["RankFollower", "Served", "Vote"]
+__all__ = ["RankFollower", "Served", "Vote", "state_key"]
 
 _log = logging.getLogger("wisp.engine")
 _RETRY = 2.0  # seconds after a stage that failed
@@ -43,6 +43,16 @@ class Served:
     seq: int
     state: str
     times: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The same for the same weights under the same step, on whatever host."""
+        return state_key(self.step, self.state)
+
+
+def state_key(step: int, state: str) -> str:
+    """Names a state of a run."""
+    return f"{step}:{state}"
 
 
 class RankFollower:
@@ -70,7 +80,7 @@ class RankFollower:
         self._checkpoint = checkpoint
         self._lock = threading.Condition()
         self._turns = 0  # how often the memory was written to
-        self._staged: dict[int, tuple[Served, Stage]] = {}  # by seq, the newest two
+        self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
         self._targets: list[Target] = []
         self._proven: set[int] = set()
         self._plan: LoadPlan | None = None
@@ -99,19 +109,19 @@ class RankFollower:
             self._lock.wait_for(lambda: self._closed or found() is not None, timeout)
             return found()
 
-    def switch(self, seq: int, vote: Vote, during: Callable[[], object] = lambda: None) -> Served:
-        """Writes the staged state `seq` on all ranks, or on none.
+    def switch(self, key: str, vote: Vote, during: Callable[[], object] = lambda: None) -> Served:
+        """Writes the staged state `key` on all ranks, or on none.
 
         All ranks must call it together. What fails on one puts the old values back on all, and is
         raised on all, naming the rank.
         """
         with self._lock:
-            if self.served is not None and self.served.seq == seq:
+            if self.served is not None and self.served.key == key:
                 found = (self.served, None)
             else:
-                found = self._staged.get(seq, (None, None))
+                found = self._staged.get(key, (None, None))
             served, stage = found
-            missing = "" if served else self.failure or f"state {seq} is not staged"
+            missing = "" if served else self.failure or f"step {key.partition(':')[0]} is not staged"
             _refuse(vote(_number(served), missing), Unavailable)
             complaint = ""
             try:
@@ -219,7 +229,7 @@ class RankFollower:
 
     def _stage_newest(self) -> None:
         def is_news(board: Board) -> bool:
-            return self._closed or (board.at is not None and board.at["seq"] not in self._known())
+            return self._closed or (board.at is not None and _key(board) not in self._known())
 
         board = self.link.wait(is_news, None)
         if board is None or board.at is None or self._closed:
@@ -254,7 +264,7 @@ class RankFollower:
         with self._lock:
             if self._turns != turns or self.served is not before:
                 return  # what it would go back to is not there any more
-            self._staged[served.seq] = (served, stage)
+            self._staged[served.key] = (served, stage)
             while len(self._staged) > 2:
                 self._staged.pop(next(iter(self._staged)))
             self.failure = None
@@ -294,9 +304,9 @@ class RankFollower:
         ]
         return plan.capture(self._load, whole)
 
-    def _known(self) -> set[int]:
+    def _known(self) -> set[str]:
         with self._lock:
-            return {*self._staged, *([self.served.seq] if self.served else [])}
+            return {*self._staged, *([self.served.key] if self.served else [])}
 
     def _tell(self) -> None:
         with self._lock:
@@ -305,7 +315,7 @@ class RankFollower:
             report = {
                 "served": _brief(self.served),
                 "staged": _brief(newest),
-                "all_staged": [served.seq for served in staged],
+                "all_staged": [served.key for served in staged],
                 "failure": self.failure,
             }
         self.link.report(self.label, report)
@@ -314,12 +324,19 @@ class RankFollower:
 def _brief(served: Served | None) -> dict[str, Any] | None:
     if served is None:
         return None
-    return {"step": served.step, "seq": served.seq, "state": served.state, "times": served.times}
+    return {
+        "key": served.key, "step": served.step, "seq": served.seq, "state": served.state,
+        "times": served.times,
+    }  # fmt: skip
+
+
+def _key(board: Board) -> str:
+    return state_key(board.at["step"], board.at["state"]) if board.at else ""
 
 
 def _number(served: Served | None) -> int:
-    """The same on all ranks only for the same state of the same commit."""
-    return 0 if served is None else int(served.state[:12], 16) ^ served.seq
+    """The same on all ranks only for the same state under the same step."""
+    return 0 if served is None else int(served.state[:12], 16) ^ served.step
 
 
 def _refuse(votes: list[tuple[int, str]], kind: type[Error]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, Invalid, NotFound, Unavailable
 from ..feed_link import Board, FeedLink
+from ..rank_follower import state_key
 from .identity import engine_id, read_note
 from .overview import Overview, phases_of
 from .settings import InitInfo
@@ -28,7 +29,7 @@ class Target:
 
     def __init__(self, at: dict[str, Any], served: bool) -> None:
         self.step: int = at["step"]
-        self.seq: int = at["seq"]
+        self.key = state_key(at["step"], at["state"])
         self.served = served
 
 
@@ -113,13 +114,14 @@ class Conductor:
             board = link.board
             over = self._over(board)
             at, served = board.at, over.served
+            key = state_key(at["step"], at["state"]) if at else ""
             looked = board.passes >= passes + 2
             is_it = at is not None and step in (None, at["step"])
-            if at is not None and is_it and served is not None and served["seq"] == at["seq"]:
+            if at is not None and is_it and served is not None and served["key"] == key:
                 if looked:
                     return Target(at, True)
             elif at is not None and (looked or (is_it and step is not None)):
-                if over.has_staged(at["seq"]) and (is_it or at["step"] > (step or 0)):
+                if over.has_staged(key) and (is_it or at["step"] > (step or 0)):
                     return Target(at, False)
             if over.complete and over.failure and looked:
                 raise Invalid(over.failure)
@@ -145,14 +147,14 @@ class Conductor:
         kind = NotFound if "newest step of the run" in cause else Unavailable
         return kind(f"{wanted} was not staged within {timeout:g} s: {cause}")
 
-    def wait_ahead(self, timeout: float) -> int | None:
-        """The seq of a staged state that is not served; None after `timeout` seconds."""
+    def wait_ahead(self, timeout: float) -> str | None:
+        """The key of a staged state that is not served; None after `timeout` seconds."""
         if self.info() is None or self._link is None:
             time.sleep(min(timeout, 0.1))
             return None
         board = self._link.wait(lambda b: self._over(b).is_ahead(), timeout)
         staged = self._over(board).staged if board else None
-        return staged["seq"] if staged else None
+        return staged["key"] if staged else None
 
     def note_switch(self, answer: dict[str, Any]) -> dict[str, Any]:
         """Takes down what the engine core answered; the answer for whoever asked."""

@@ -23,18 +23,18 @@ def attach_to_core() -> None:
     EngineCore.wisp_verify = _verify  # type: ignore[attr-defined]
 
 
-def _update(core: Any, seq: int, mode: str, recompute: bool) -> Any:
+def _update(core: Any, key: str, mode: str, recompute: bool) -> Any:
     asked = time.time()
     already = core.is_scheduler_paused()
     waiting = None if already else core.pause_scheduler(mode, False)
     if waiting is None:
-        return _switch(core, seq, recompute, asked, already)
+        return _switch(core, key, recompute, asked, already)
     done: Future[Any] = Future()
 
     def idle(paused: Future[Any]) -> None:
         try:
             paused.result()
-            done.set_result(_switch(core, seq, recompute, asked, already))
+            done.set_result(_switch(core, key, recompute, asked, already))
         except Exception as error:  # noqa: BLE001 - the caller gets it
             done.set_exception(error)
 
@@ -42,16 +42,16 @@ def _update(core: Any, seq: int, mode: str, recompute: bool) -> Any:
     return done
 
 
-def _switch(core: Any, seq: int, recompute: bool, asked: float, already: bool) -> dict[str, Any]:
+def _switch(core: Any, key: str, recompute: bool, asked: float, already: bool) -> dict[str, Any]:
     began, clock = time.time(), time.perf_counter()
     applied = clock
     try:
-        answers = core.model_executor.collective_rpc(switch_rank, args=(seq,))
+        answers = core.model_executor.collective_rpc(switch_rank, args=(key,))
         applied = time.perf_counter()
         refused = next((answer for answer in answers if "error" in answer), None)
         if refused is None:
             core.set_weight_version(str(answers[0]["step"]))
-            _forget_prefixes(core, seq, recompute)
+            _forget_prefixes(core, key, recompute)
     finally:
         if not already:
             core.resume_scheduler()
@@ -65,7 +65,7 @@ def _switch(core: Any, seq: int, recompute: bool, asked: float, already: bool) -
     return {"step": answers[0]["step"], "times": times, "pause_seconds": pause}
 
 
-def _forget_prefixes(core: Any, seq: int, recompute: bool) -> None:
+def _forget_prefixes(core: Any, key: str, recompute: bool) -> None:
     """Nothing that was computed with the old weights may be found by a request to come.
 
     Requests under way keep what they have computed, under hashes that no other request has; with
@@ -94,7 +94,7 @@ def _forget_prefixes(core: Any, seq: int, recompute: bool) -> None:
         pool.kv_event_queue.append(AllBlocksCleared())
     for request in scheduler.requests.values():
         if request.num_computed_tokens > 0:
-            salt = f"{seq} {request.request_id}"
+            salt = f"{key} {request.request_id}"
             request.block_hashes = [
                 hashlib.sha256(salt.encode() + h).digest()[: len(h)] for h in request.block_hashes
             ]

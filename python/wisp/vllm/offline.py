@@ -36,7 +36,7 @@ def update_offline(
     target = conductor.ready(step, timeout)
     if target.served:
         return {"served": target.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
-    return conductor.note_switch(_core(llm, "wisp_update", target.seq, mode, recompute))
+    return conductor.note_switch(_core(llm, "wisp_update", target.key, mode, recompute))
 
 
 def status_offline(llm: LLM) -> dict[str, Any]:

@@ -52,10 +52,10 @@ class Overview:
             return None
         return min(states, key=lambda state: state["seq"])
 
-    def has_staged(self, seq: int) -> bool:
+    def has_staged(self, key: str) -> bool:
         """Whether every rank can switch to, or serves, this state."""
         return self.complete and all(
-            seq in rank["all_staged"] or (rank["served"] or {}).get("seq") == seq
+            key in rank["all_staged"] or (rank["served"] or {}).get("key") == key
             for rank in self.ranks
         )
 
@@ -63,7 +63,7 @@ class Overview:
     def staged(self) -> dict[str, Any] | None:
         """The newest state that every rank can switch to, or serves."""
         states = [rank["staged"] for rank in self.ranks]
-        fitting = [s for s in states if s is not None and self.has_staged(s["seq"])]
+        fitting = [s for s in states if s is not None and self.has_staged(s["key"])]
         return max(fitting, key=lambda state: state["seq"], default=None)
 
     @property
@@ -74,4 +74,4 @@ class Overview:
     def is_ahead(self) -> bool:
         """Whether there is something staged that is not served."""
         staged, served = self.staged, self.served
-        return staged is not None and (served is None or served["seq"] != staged["seq"])
+        return staged is not None and (served is None or served["key"] != staged["key"])

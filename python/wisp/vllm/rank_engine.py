@@ -89,13 +89,13 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         assert self._info is not None
         step = update_info.step
         served = follower.wait_staged(lambda s: step in (None, s.step), self._info.timeout)
-        seq = served.seq if served else -1
-        switched = follower.switch(seq, vote)
+        key = served.key if served else f"{step}:"
+        switched = follower.switch(key, vote)
         _log.info("%s: serves step %d", self.label, switched.step)
 
-    def switch(self, seq: int) -> Served:
-        """Writes the staged state `seq`."""
-        return self._required().switch(seq, vote)
+    def switch(self, key: str) -> Served:
+        """Writes the staged state `key`."""
+        return self._required().switch(key, vote)
 
     def verify(self) -> int:
         """How many elements of this rank differ from the served state."""
@@ -137,13 +137,13 @@ def follow_rank(worker: Any, init_info: dict[str, Any]) -> None:
     worker.init_weight_transfer_engine(init_info)
 
 
-def switch_rank(worker: Any, seq: int) -> dict[str, Any]:
+def switch_rank(worker: Any, key: str) -> dict[str, Any]:
     """Called on a worker by the engine core. Errors come back as text, with their kind."""
     try:
         engine = worker.weight_transfer_engine
         if not isinstance(engine, WispEngine):
             raise Invalid("this server was not started with the weight transfer backend wisp")
-        served = engine.switch(seq)
+        served = engine.switch(key)
         if worker.vllm_config.lora_config is not None:
             worker.model_runner.reset_lora_state()
         return {"step": served.step, "times": served.times}

@@ -189,12 +189,12 @@ class _Server:
                 if target.served:
                     return {"served": target.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
                 with contextlib.suppress(Unavailable):
-                    return await self._switch(target.seq, mode, bool(told.get("recompute")))
+                    return await self._switch(target.key, mode, bool(told.get("recompute")))
                 if time.monotonic() >= end:
                     raise Unavailable(self.conductor.faults[-1])
 
-    async def _switch(self, seq: int, mode: str, recompute: bool) -> dict[str, Any]:
-        answer = await self.core("wisp_update", seq, mode, recompute)
+    async def _switch(self, key: str, mode: str, recompute: bool) -> dict[str, Any]:
+        answer = await self.core("wisp_update", key, mode, recompute)
         return self.conductor.note_switch(answer)
 
     async def _follow(self) -> None:
@@ -209,10 +209,10 @@ class _Server:
                 owner = owner or self_owner()
                 if not owner:
                     return
-                seq = await self.threaded(self.conductor.wait_ahead, 1.0)
-                if seq is not None:
+                key = await self.threaded(self.conductor.wait_ahead, 1.0)
+                if key is not None:
                     async with self.moving:
-                        await self._switch(seq, "keep", info.recompute)
+                        await self._switch(key, "keep", info.recompute)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - the next step may do
