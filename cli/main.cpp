@@ -15,7 +15,7 @@ constexpr const char* kFooter = R"(Examples:
   wisp follow s3://weights/qwen-rl --into /models/policy
 
 A checkpoint is a .safetensors file or a Hugging Face folder with its index; a run is
-s3://bucket/prefix, file:///path or a folder.
+s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder.
 'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 10 no such run,
 11 locked or taken over, 12 permissions or trust, 13 damaged data, 14 wrong base or another run,
 15 history is gone, 16 store lacks a capability, 17 disk full, 18 format too new, 130 interrupted.

@@ -77,12 +77,15 @@ int run(const DoctorArguments& arguments) {
 void add_doctor(CLI::App& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("doctor", "Try out whether a bucket or folder can hold runs");
     auto arguments = std::make_shared<DoctorArguments>();
-    verb->add_option("url", arguments->url, "s3://bucket/prefix, file:///path, or a path")
+    verb->add_option(
+            "url", arguments->url,
+            "s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path, or a path")
         ->required();
     verb->add_flag("--quick", arguments->quick, "Fewer races, and no large object");
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
   wisp doctor s3://weights/runs
+  wisp doctor hf://buckets/acme/weights
   wisp doctor /mnt/shared/runs --quick --json
 
 Writes only under .wisp-doctor-<random>/ there, and removes it again. Exit code 16: the store does

@@ -110,7 +110,9 @@ int run(const InitArguments& arguments) {
 void add_init(CLI::App& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("init", "Start a run: a place to publish to");
     auto arguments = std::make_shared<InitArguments>();
-    verb->add_option("run", arguments->run, "s3://bucket/prefix, file:///path or a folder")
+    verb->add_option(
+            "run", arguments->run,
+            "s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder")
         ->required();
     verb->add_option("--branch-of", arguments->branch_of,
                      "Start at a step of another run in the same bucket, without copying; its "

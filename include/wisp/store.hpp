@@ -37,6 +37,14 @@ struct ListedObject {
 
 enum class Created { kNew, kAlreadyThere };
 
+/// What is particular about using a store; most have nothing to say.
+struct StoreTerms {
+    std::string way;            // how it is reached and what that promises, for people
+    std::string better;         // how to come by a better way; empty: there is none
+    std::uint32_t poll_ms = 0;  // followers ask no more often than this
+    bool few_requests = false;  // they are counted: make few, and large ones
+};
+
 class Store {
   public:
     virtual ~Store() = default;
@@ -64,6 +72,7 @@ class Store {
     virtual Result<std::int64_t> now_ms() = 0;
     /// False: create() may let several racing callers win. Settled by `wisp doctor`, not by faith.
     virtual bool creates_exclusively() const { return true; }
+    virtual StoreTerms terms() const { return {}; }
 };
 
 /// A run, or any prefix, inside a store.
@@ -77,8 +86,9 @@ struct Location {
     }
 };
 
-/// s3://bucket/prefix, file:///absolute/path, or a plain path. Settings come from the environment
-/// (AWS_*); nothing is contacted yet. kInvalid for anything else.
+/// s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///absolute/path, or a plain path.
+/// Settings come from the environment (AWS_*; wisp/hub.hpp for hf://); nothing is contacted yet.
+/// kInvalid for anything else.
 Result<Location> open_location(const std::string& url);
 
 /// Asks again, with pauses, when `store` was unavailable; open_location does so for what is remote.

@@ -9,6 +9,7 @@
 #include "wisp/doctor.hpp"
 #include "wisp/dtype.hpp"
 #include "wisp/follower.hpp"
+#include "wisp/hub.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/printable.hpp"
 #include "wisp/progress.hpp"

@@ -8,6 +8,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "corridor/follow_terms.hpp"
 #include "corridor/journey.hpp"
 #include "fetch/state_search.hpp"
 #include "format/heartbeat.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::size_t kRememberedIntervals = 8;
 constexpr Milliseconds kLongestWait(60'000);
+constexpr Milliseconds kLongestAsked(300'000);  // by a store that counts requests
 constexpr int kOvertaken = 8;
 
 }  // namespace
@@ -314,7 +316,7 @@ Follower::~Follower() {
 Result<Follower> Follower::open(const Location& run, Replica& replica,
                                 const FollowOptions& options) {
     WISP_ASSIGN(const auto record, replica.load());
-    FollowOptions used = options;
+    FollowOptions used = on_terms_of(*run.store, options);
     if (record) {
         TrustPolicy& trust = used.run.trust;
         trust.min_serial = std::max(trust.min_serial, record->certificate_serial);
@@ -348,8 +350,10 @@ Result<FollowReport> Follower::follow() {
             // The store will come back; until then the last good state is served.
             state_->tell_fault(report.error());
             failures = std::min(failures + 1, 6);
-            const Milliseconds wait = state_->pause() * (std::int64_t{1} << failures);
-            clock.sleep_for(std::min(wait, kLongestWait));
+            const Milliseconds grown = state_->pause() * (std::int64_t{1} << failures);
+            const Milliseconds asked(report.error().retry_after_ms.value_or(0));
+            clock.sleep_for(
+                std::max(std::min(grown, kLongestWait), std::min(asked, kLongestAsked)));
             continue;
         }
         failures = 0;

@@ -10,6 +10,7 @@
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/follow_terms.hpp"
 #include "corridor/trl_replay.hpp"
 #include "format/shard_index.hpp"
 #include "wisp/stop.hpp"
@@ -335,7 +336,7 @@ Result<TrlFollower> TrlFollower::open(const Location& where, Replica& replica,
                                 shown(where.url)));
     }
     WISP_ASSIGN(const auto record, replica.load());
-    auto state = std::make_unique<State>(where, replica, options);
+    auto state = std::make_unique<State>(where, replica, on_terms_of(*where.store, options));
     if (record && record->run != state->run) {
         return fail(ErrorKind::kForked,
                     fmt::format("{} follows another bucket or run than {}; use another folder "

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 16 << 20;
+constexpr std::uint64_t kLargeChunkBytes = 64 << 20;  // where requests are counted
 constexpr int kShortReads = 3;
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kDoneSuffix = ".done";
@@ -125,11 +126,12 @@ Result<void> ObjectFetcher::assemble(const fs::path& parts, const fs::path& path
 Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile& file,
                                          const fs::path& partial) {
     const Stopwatch start;
+    const std::uint64_t most = from.store->terms().few_requests ? kLargeChunkBytes : kChunkBytes;
     std::vector<Chunk> chunks;
     std::uint64_t total = 0;
     for (const StoredPart& part : file.parts) {
-        for (std::uint64_t at = 0; at < part.bytes; at += kChunkBytes) {
-            chunks.push_back({&part, at, total + at, std::min(kChunkBytes, part.bytes - at)});
+        for (std::uint64_t at = 0; at < part.bytes; at += most) {
+            chunks.push_back({&part, at, total + at, std::min(most, part.bytes - at)});
         }
         total += part.bytes;
     }

@@ -40,6 +40,7 @@ class FaultStore : public Store {
                                            std::size_t limit) override;
     Result<std::int64_t> now_ms() override;
     bool creates_exclusively() const override { return plan_.creation == Creation::kExclusive; }
+    StoreTerms terms() const override { return inner_->terms(); }
 
   private:
     Trouble meet(StoreOperation operation, const std::string& key);

@@ -51,6 +51,7 @@ class MeteredStore : public Store {
                                            std::size_t limit) override;
     Result<std::int64_t> now_ms() override;
     bool creates_exclusively() const override { return inner_->creates_exclusively(); }
+    StoreTerms terms() const override { return inner_->terms(); }
 
   private:
     struct Meter {

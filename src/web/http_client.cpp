@@ -163,6 +163,7 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set(curl, CURLOPT_PATH_AS_IS, 1L);
     set(curl, CURLOPT_FOLLOWLOCATION, 0L);
     set(curl, CURLOPT_NOSIGNAL, 1L);
+    set(curl, CURLOPT_USERAGENT, "wisp");
     set(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     set(curl, CURLOPT_BUFFERSIZE, 256L * 1024);
     set(curl, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);

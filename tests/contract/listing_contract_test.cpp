@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "contract/store_contract.hpp"
+#include "wisp/hub.hpp"
 
 namespace wisp::testing {
 namespace {
@@ -103,6 +104,13 @@ TEST_P(ListingContract, CarriesStrangeNames) {
                  "back\\slash", "<tag>&amp;",    "question?hash#", "ünïcödé/日本語/🙂",
                  ".hidden",     "...",           "-dash",          " leading",
                  "trailing ",   long_name};
+    if (under_test_.location.url.starts_with("hf://")) {
+        std::erase_if(all, [&](const std::string& name) {
+            if (check_hub_key(name)) return false;
+            EXPECT_EQ(outcome_of(store().put(key(name), {})), "invalid") << name;
+            return true;
+        });
+    }
     for (const std::string& name : all) {
         put(name, name);
         EXPECT_EQ(text(name), name);

@@ -60,7 +60,8 @@ TEST(Location, RefusesWhatItDoesNotKnow) {
     const auto unknown = open_location("gs://bucket/run");
     EXPECT_EQ(outcome_of(unknown), "invalid");
     EXPECT_NE(text_of(unknown).find("s3://bucket/prefix"), std::string::npos);
-    EXPECT_EQ(outcome_of(open_location("hf://buckets/a/b")), "unsupported");
+    EXPECT_EQ(outcome_of(open_location("hf://models/a/b")), "invalid");
+    EXPECT_EQ(outcome_of(open_location("hf://buckets/a/b//c")), "invalid");
     EXPECT_EQ(outcome_of(open_location("")), "invalid");
     EXPECT_EQ(outcome_of(open_location("file://host/data")), "invalid");
     EXPECT_EQ(outcome_of(open_location("file:///data%2")), "invalid");

@@ -112,10 +112,22 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
         if (course.signed_request) {
             WISP_ASSIGN(course.keys, credentials_->keys());
         }
-        WISP_ASSIGN(HttpResponse response, http_->perform(prepare(request, course)));
+        WISP_ASSIGN(HttpResponse response, exchange(request, course));
         WISP_ASSIGN(const bool again, settle(response, request, course));
         if (!again) return response;
     }
+}
+
+Result<HttpResponse> S3Client::exchange(const S3Request& request, const Course& course) {
+    // What a redirect led to is not counted.
+    const bool counted = settings_.is_hub() && course.signed_request && !request.despite_stop;
+    if (counted) {
+        const Milliseconds pause = pacer_.pause(clock_->now_ms());
+        if (pause.count() != 0) clock_->sleep_for(pause);
+    }
+    WISP_ASSIGN(HttpResponse response, http_->perform(prepare(request, course)));
+    if (counted) pacer_.note(response.header("ratelimit"), clock_->now_ms());
+    return response;
 }
 
 Result<bool> S3Client::settle(const HttpResponse& response, const S3Request& request,
@@ -212,9 +224,9 @@ Result<bool> S3Client::follow(const HttpResponse& response, const S3Request& req
         (target->host.ends_with(".amazonaws.com") || target->host.ends_with(".amazonaws.com.cn"));
     if (!same_host && !within_aws && !is_safe_read(request)) {
         return fail(ErrorKind::kInvalid,
-                    fmt::format("{} redirects writes to {}; if that is right, set "
-                                "AWS_ENDPOINT_URL_S3 to it",
-                                where, shown(target->origin())));
+                    fmt::format("{} redirects writes to {}; if that is right, set {} to it", where,
+                                shown(target->origin()),
+                                settings_.is_hub() ? "HF_S3_ENDPOINT" : "AWS_ENDPOINT_URL_S3"));
     }
     const bool carries_own = target->query.find("X-Amz-Signature=") != std::string::npos;
     course.signed_request = course.signed_request && (same_host || within_aws) && !carries_own;

@@ -2,8 +2,9 @@
 //
 // Settles by itself, each at most once per request: a clock that is off, keys that expired, a
 // bucket in another region. Follows redirects of reads, at most three: Authorization and x-amz-*
-// headers stay behind when the host changes, and https never becomes http. Everything else is the
-// caller's, repeating included. Thread-safe.
+// headers stay behind when the host changes, and https never becomes http. Slows down when the Hub
+// says that few requests are left. Everything else is the caller's, repeating included.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "store/s3/credentials.hpp"
+#include "store/s3/rate_pacer.hpp"
 #include "store/s3/s3_settings.hpp"
 #include "store/s3/sigv4.hpp"
 #include "web/http_client.hpp"
@@ -68,12 +70,14 @@ class S3Client {
                        const S3Request& request, Course& course);
     Result<bool> follow(const HttpResponse& response, const S3Request& request, Course& course);
     Course first_course(const S3Request& request) const;
+    Result<HttpResponse> exchange(const S3Request& request, const Course& course);
     std::string region() const;
 
     S3Settings settings_;
     std::shared_ptr<CredentialChain> credentials_;
     std::shared_ptr<HttpClient> http_;
     std::shared_ptr<Clock> clock_;
+    RatePacer pacer_;
     std::atomic<std::int64_t> skew_ms_{0};  // the store's clock minus ours
     mutable std::mutex mutex_;
     std::string region_;

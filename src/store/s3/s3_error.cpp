@@ -66,8 +66,26 @@ std::string retry_after(const HttpResponse& response) {
     return digits > 9 ? std::string() : std::string(text.substr(0, digits));
 }
 
+/// Empty where the Hub is no different from others.
+std::string hub_cure_of(ErrorKind kind, const S3Settings& settings, const std::string& code) {
+    if (kind == ErrorKind::kDenied) {
+        return "check HF_S3_ACCESS_KEY_ID and HF_S3_SECRET_ACCESS_KEY; the token they were made "
+               "from must have the permission on this bucket, Write for publishing";
+    }
+    if (kind == ErrorKind::kNotFound && code == "NoSuchBucket") {
+        return fmt::format(
+            "there is no such bucket; create it with `hf buckets create "
+            "<namespace>/{}`, or check the address",
+            shown(settings.bucket));
+    }
+    return kind == ErrorKind::kInvalid ? "check the address and HF_S3_ENDPOINT" : "";
+}
+
 std::string cure_of(ErrorKind kind, const S3Settings& settings, const std::string& code,
                     const HttpResponse& response) {
+    if (settings.is_hub()) {
+        if (std::string cure = hub_cure_of(kind, settings, code); !cure.empty()) return cure;
+    }
     switch (kind) {
         case ErrorKind::kDenied:
             return "check the keys (AWS_ACCESS_KEY_ID or AWS_PROFILE), their permissions on the "

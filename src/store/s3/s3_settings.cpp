@@ -51,6 +51,7 @@ Url S3Settings::bucket_url(const std::string& in_region) const {
 }
 
 std::string S3Settings::label() const {
+    if (is_hub()) return hub;
     if (endpoint.empty()) return "s3://" + bucket;
     return fmt::format("s3://{} at {}", bucket, parse_url(endpoint).value_or(Url{}).origin());
 }

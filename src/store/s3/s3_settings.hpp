@@ -14,6 +14,10 @@ namespace wisp {
 struct S3Settings {
     std::string bucket;
     std::string endpoint;  // empty: AWS itself
+    /// As hf://buckets/namespace/name: this is the gateway of the Hugging Face Hub, which answers
+    /// reads with redirects, counts requests, and takes fewer keys. Empty: any other store.
+    std::string hub;
+    std::uint32_t poll_ms = 0;  // as in StoreTerms
     std::string region = "us-east-1";
     std::string ca_bundle;
     std::uint64_t multipart_above_bytes = std::uint64_t{64} << 20;
@@ -25,6 +29,7 @@ struct S3Settings {
     /// Where objects of the bucket lie in that region: scheme, host, and the path up to and
     /// without the slash before the key.
     Url bucket_url(const std::string& in_region) const;
+    bool is_hub() const { return !hub.empty(); }
     /// For messages: the bucket, and the endpoint where it is not AWS.
     std::string label() const;
 };

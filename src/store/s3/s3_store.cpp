@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "store/s3/hub_gateway.hpp"
 #include "store/s3/s3_client.hpp"
 #include "store/s3/s3_error.hpp"
 #include "store/s3/s3_multipart.hpp"
@@ -62,6 +63,9 @@ class S3Store : public Store {
     explicit S3Store(std::shared_ptr<S3Client> client) : client_(std::move(client)) {}
 
     std::string label() const override { return client_->settings().label(); }
+    StoreTerms terms() const override {
+        return client_->settings().is_hub() ? hub_terms(client_->settings()) : StoreTerms{};
+    }
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
@@ -73,6 +77,9 @@ class S3Store : public Store {
     Result<std::int64_t> now_ms() override;
 
   private:
+    Result<void> admit(const std::string& key) const {
+        return client_->settings().is_hub() ? check_hub_key(key) : check_key(key);
+    }
     Error error(const char* verb, const std::string& key, const HttpResponse& response) const {
         return s3_error(client_->settings(), fmt::format("cannot {} {}", verb, shown(key)),
                         response);
@@ -90,7 +97,7 @@ class S3Store : public Store {
 };
 
 Result<void> S3Store::put(const std::string& key, std::span<const std::byte> bytes) {
-    WISP_TRY(check_key(key));
+    WISP_TRY(admit(key));
     if (bytes.size() > kLargestObject) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("{} has {} bytes; S3 holds at most 5 TiB in one object", shown(key),
@@ -109,7 +116,7 @@ Result<void> S3Store::put(const std::string& key, std::span<const std::byte> byt
 }
 
 Result<Created> S3Store::create(const std::string& key, std::span<const std::byte> bytes) {
-    WISP_TRY(check_key(key));
+    WISP_TRY(admit(key));
     if (bytes.size() > kLargestPut) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("{} has {} bytes; at most 5 GiB can be created as one piece",
@@ -138,7 +145,7 @@ Result<Created> S3Store::create(const std::string& key, std::span<const std::byt
 
 Result<std::size_t> S3Store::read(const std::string& key, std::uint64_t offset,
                                   std::span<std::byte> into) {
-    WISP_TRY(check_key(key));
+    WISP_TRY(admit(key));
     if (into.empty()) {
         WISP_TRY(head(key));
         return std::size_t{0};
@@ -189,7 +196,7 @@ Result<std::size_t> S3Store::read_answer(const std::string& key, std::uint64_t o
 }
 
 Result<ObjectInfo> S3Store::head(const std::string& key) {
-    WISP_TRY(check_key(key));
+    WISP_TRY(admit(key));
     S3Request request;
     request.method = "HEAD";
     request.key = key;
@@ -201,7 +208,7 @@ Result<ObjectInfo> S3Store::head(const std::string& key) {
 }
 
 Result<void> S3Store::remove(const std::string& key) {
-    WISP_TRY(check_key(key));
+    WISP_TRY(admit(key));
     S3Request request;
     request.method = "DELETE";
     request.key = key;
@@ -253,7 +260,7 @@ Result<std::vector<ListedObject>> S3Store::list(const std::string& prefix, const
             last = object.key;
             // Not every store heeds start-after; and a key that no call could name, such as the
             // marker of a folder, is not one of ours.
-            const bool wanted = object.key > after && check_key(object.key);
+            const bool wanted = object.key > after && admit(object.key);
             if (wanted && found.size() < limit) found.push_back(std::move(object));
         }
         if (!page.truncated) break;
@@ -275,10 +282,10 @@ Result<std::int64_t> S3Store::now_ms() {
     const bool told = response.status == 200 || response.status == 403;
     if (!told) {
         if (response.status == 404) {
-            return fail(ErrorKind::kNotFound,
-                        fmt::format("there is no bucket {}; create it, or check the name and "
-                                    "AWS_ENDPOINT_URL",
-                                    label()));
+            return fail(
+                ErrorKind::kNotFound,
+                fmt::format("there is no bucket {}; create it, or check the name and {}", label(),
+                            client_->settings().is_hub() ? "its namespace" : "AWS_ENDPOINT_URL"));
         }
         return std::unexpected(s3_error(client_->settings(), "cannot ask for the time", response));
     }
@@ -304,6 +311,21 @@ Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket) {
     const Environment environment = process_environment();
     WISP_ASSIGN(const S3Settings settings, s3_settings_from(environment, bucket));
     return make_s3_store(settings, environment, system_clock());
+}
+
+Result<std::shared_ptr<Store>> open_hub_store(const HubAddress& address) {
+    const Environment environment = process_environment();
+    WISP_ASSIGN(const HubGateway gateway, hub_gateway_from(environment));
+    if (!gateway.ready()) {
+        return fail(
+            ErrorKind::kDenied,
+            fmt::format("hf://buckets/{} cannot be reached: {}{}", address.id(), gateway.lacking,
+                        gateway.has_token ? "; with the token that is there, wisp's Python "
+                                            "package can use the Hub's own API instead"
+                                          : ""));
+    }
+    return make_s3_store(hub_settings(address, gateway, environment), only_keys(gateway.keys),
+                         system_clock());
 }
 
 }  // namespace wisp

@@ -10,6 +10,7 @@
 
 #include "store/s3/s3_settings.hpp"
 #include "wisp/clock.hpp"
+#include "wisp/hub.hpp"
 #include "wisp/result.hpp"
 #include "wisp/store.hpp"
 
@@ -17,6 +18,10 @@ namespace wisp {
 
 /// With the settings of the environment; nothing is contacted yet.
 Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket);
+
+/// Through the S3 gateway of the Hugging Face Hub; kDenied, naming what is missing, when the
+/// environment does not lead there.
+Result<std::shared_ptr<Store>> open_hub_store(const HubAddress& address);
 
 /// The same with everything given, for tests.
 std::shared_ptr<Store> make_s3_store(const S3Settings& settings, const Environment& environment,

@@ -1,0 +1,107 @@
+// A free account of the Hugging Face Hub has 1,000 calls in five minutes, for all its replicas.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "checkpoint_steps.hpp"
+#include "manual_clock.hpp"
+#include "store/memory_store.hpp"
+#include "store/metered_store.hpp"
+#include "wisp/follower.hpp"
+#include "wisp/publisher.hpp"
+
+namespace wisp::testing {
+namespace {
+
+constexpr std::uint64_t kCalls = 1'000;
+constexpr std::int64_t kWindowMs = 300'000;
+constexpr std::uint64_t kReplicas = 16;
+
+/// Objects in memory, on the terms of the Hub.
+class HubLikeStore : public MeteredStore {
+  public:
+    using MeteredStore::MeteredStore;
+    StoreTerms terms() const override {
+        ::setenv("HF_S3_ENDPOINT", "http://127.0.0.1:1", 1);
+        ::setenv("HF_S3_ACCESS_KEY_ID", "HFAK", 1);
+        ::setenv("HF_S3_SECRET_ACCESS_KEY", "x", 1);
+        return value_of(open_location("hf://buckets/acme/weights")).store->terms();
+    }
+};
+
+/// Time passes while the follower sleeps, and the trainer's steps happen in it.
+class TrainingClock : public ManualClock {
+  public:
+    void sleep_for(Milliseconds duration) override {
+        const std::int64_t end = now_ms() + duration.count();
+        while (next_ms <= end && on_step) {
+            advance(Milliseconds(next_ms - now_ms()));
+            next_ms += every_ms;
+            on_step();
+        }
+        advance(Milliseconds(end - now_ms()));
+    }
+    std::int64_t next_ms = INT64_MAX;
+    std::int64_t every_ms = 0;
+    std::function<void()> on_step;
+};
+
+/// Calls in five minutes of one follower that beats its heart, when a step is made so often.
+std::uint64_t calls_of_a_follower(std::int64_t step_every_ms) {
+    CheckpointSteps steps{8};
+    auto clock = std::make_shared<TrainingClock>();
+    const auto memory = std::make_shared<MemoryStore>(clock);
+    const Location run{memory, "run", "memory:run"};
+    RunOptions timed;
+    timed.clock = clock;
+    timed.seed = 7;
+    value_of(init_run(run, {}));
+    auto baseline = value_of(open_memory_replica());
+    PublishOptions publishing;
+    publishing.run = timed;
+    Publisher publisher = value_of(Publisher::open(run, *baseline, publishing));
+    std::uint64_t step = 0;
+    const auto publish = [&] {
+        value_of(publisher.publish(value_of(Checkpoint::open(steps.state(step % 8))), step));
+        ++step;
+    };
+    publish();
+    const auto metered = std::make_shared<HubLikeStore>(memory);
+    auto replica = value_of(open_memory_replica());
+    FollowOptions following;
+    following.run = timed;
+    following.replica_id = "one";
+    const std::int64_t begun = clock->now_ms() + kWindowMs;
+    std::uint64_t before = 0;
+    bool ended = false;
+    following.on_event = [&](const FollowEvent& event) -> Result<void> {
+        if (event.kind != FollowEvent::Kind::kWaiting) return {};
+        if (before == 0 && clock->now_ms() >= begun) before = metered->counts().requests();
+        ended = clock->now_ms() >= begun + kWindowMs;
+        return ended ? Result<void>(fail(ErrorKind::kInternal, "enough")) : Result<void>();
+    };
+    clock->every_ms = step_every_ms;
+    clock->next_ms = clock->now_ms() + step_every_ms;
+    clock->on_step = publish;
+    Follower follower = value_of(Follower::open({metered, "run", "hub"}, *replica, following));
+    EXPECT_FALSE(follower.follow());
+    EXPECT_TRUE(ended);
+    EXPECT_LE(follower.at().step + 2, step + 1) << "it went along";
+    EXPECT_GE(follower.at().step + 2, step) << "it kept up";
+    return metered->counts().requests() - before;
+}
+
+TEST(HubPace, SixteenReplicasKeepWithinTheFreeLimit) {
+    for (const std::int64_t every_ms : {20'000, 30'000, 60'000, 100'000'000}) {
+        const std::uint64_t calls = calls_of_a_follower(every_ms);
+        RecordProperty("step_every_" + std::to_string(every_ms / 1000) + "_s",
+                       static_cast<int>(calls));
+        // The publisher's: the delta, the commit, the hint; now and then an anchor.
+        const auto published = 4 * static_cast<std::uint64_t>(kWindowMs / every_ms);
+        EXPECT_LT(calls * kReplicas + published, kCalls)
+            << calls << " calls at a step every " << every_ms / 1000 << " s";
+    }
+}
+
+}  // namespace
+}  // namespace wisp::testing
