@@ -14,7 +14,7 @@ compile = cmake --preset $(1) --log-level=WARNING >/dev/null && \
 # ThreadSanitizer cannot map its shadow under a high-entropy address layout.
 fixed_layout = setarch "$$(uname -m)" -R
 
-.PHONY: build test check demo bench fuzz tsan style format clean help
+.PHONY: build test test-all check demo bench fuzz tsan style format clean help
 
 build:  ## build the command line tool: build/wisp
 	@tools/setup.sh build
@@ -28,6 +28,11 @@ test:  ## style, release and sanitizer builds, every test on both
 	@ln -sfn release/bin/wisp build/wisp
 	@$(call compile,asan)
 	@tools/run_tests.sh "release asan" -j $(JOBS)
+	@tools/untested.sh
+
+test-all:  ## as test, with what takes long to build once: Xet's storage server, for hf://
+	@tools/setup.sh test-all
+	@$(MAKE) --no-print-directory test
 
 check:  ## the quick round: style, release build, tests not labelled slow
 	@tools/setup.sh test
@@ -66,4 +71,4 @@ clean:  ## remove build/
 	@rm -rf --one-file-system build
 
 help:  ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

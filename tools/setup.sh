@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|test|bench|fuzz]
+# usage: tools/setup.sh [build|test|test-all|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,8 @@ python=(python3 python3-venv ca-certificates)
 clang=(clang-19 libclang-rt-19-dev)
 
 group=${1:-build}
+long=false
+[[ $group != test-all ]] || { group=test; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
@@ -19,8 +21,10 @@ case $group in
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
-    *)     echo "usage: tools/setup.sh [build|test|bench|fuzz]" >&2; exit 2 ;;
+    *)     echo "usage: tools/setup.sh [build|test|test-all|bench|fuzz]" >&2; exit 2 ;;
 esac
+# For Xet's test server; Debian's own cargo is too old for it.
+if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }
 
@@ -113,7 +117,8 @@ case $group in
     test)  make_venv build/venv tests/requirements.txt
            make_venv build/torch-venv tests/requirements-torch.txt fill_torch \
                tests/overrides-torch.txt
-           tools/test_servers.sh ;;
+           tools/test_servers.sh
+           if $long; then tools/test_servers.sh local_cas_server-1.8.0; fi ;;
     bench) make_venv build/bench-venv bench/requirements.txt fill_bench \
                bench/requirements-arc3.txt ;;
 esac

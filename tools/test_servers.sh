@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the servers that tests run against, once per machine, into a cache outside the tree:
 # ${XDG_CACHE_HOME:-~/.cache}/wisp-tools/bin. Silent when they are there.
-# usage: tools/test_servers.sh [NAME...]     all of them when none is named
+# usage: tools/test_servers.sh [NAME...]     all those in Go when none is named
 set -euo pipefail
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wisp-tools
@@ -15,6 +15,12 @@ declare -A modules=(
     [versitygw-1.7.0]=github.com/versity/versitygw/cmd/versitygw@v1.7.0
     [toxiproxy-server]=github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 )
+
+# Those that cargo builds: crate, feature, program. Ten minutes of a processor; `make test-all` asks.
+declare -A crates=(
+    [local_cas_server-1.8.0]="xet-client@1.8.0 simulation local_cas_server"
+)
+cargo_oldest=1.85
 
 say() { echo "test_servers: $*" >&2; }
 
@@ -39,8 +45,31 @@ find_go() {
     recent_enough "$go" || { say "no Go of at least $go_oldest could be had"; exit 1; }
 }
 
+find_cargo() {
+    local version
+    version=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || version=
+    [[ -n $version && $(printf '%s\n' "$cargo_oldest" "$version" | sort -V | head -n 1) == "$cargo_oldest" ]] ||
+        { say "cargo of at least $cargo_oldest is needed: apt-get install cargo-web"; exit 1; }
+}
+
+build_crate() {
+    local name=$1 folder crate feature program
+    read -r crate feature program <<<"${crates[$name]}"
+    folder=$(mktemp -d "$cache/build.XXXXXX")
+    say "building $name, once; this takes ten minutes or so"
+    if ! CARGO_TARGET_DIR=$folder/target nice cargo install "$crate" --locked --features "$feature" \
+        --bin "$program" --root "$folder/root" >"$cache/$name.log" 2>&1; then
+        tail -n 20 "$cache/$name.log" >&2
+        rm -rf "$folder"
+        return 1
+    fi
+    mv "$folder/root/bin/$program" "$cache/bin/$name"
+    rm -rf "$folder" "$cache/$name.log"
+}
+
 build() {
     local name=$1 folder
+    [[ -z ${crates[$name]:-} ]] || { build_crate "$name"; return; }
     folder=$(mktemp -d "$cache/build.XXXXXX")
     say "building $name, once; this takes a few minutes"
     if ! CGO_ENABLED=0 GOBIN=$folder GOFLAGS=-modcacherw GOTOOLCHAIN=local \
@@ -58,7 +87,8 @@ names=("$@")
 ((${#names[@]})) || names=(versitygw-1.8.0 versitygw-1.7.0 toxiproxy-server)
 missing=()
 for name in "${names[@]}"; do
-    [[ -n ${modules[$name]:-} ]] || { say "unknown: $name (there are: ${!modules[*]})"; exit 2; }
+    [[ -n ${modules[$name]:-}${crates[$name]:-} ]] ||
+        { say "unknown: $name (there are: ${!modules[*]} ${!crates[*]})"; exit 2; }
     [[ -x $cache/bin/$name ]] || missing+=("$name")
 done
 ((${#missing[@]})) || exit 0
@@ -66,7 +96,7 @@ mkdir -p "$cache/bin"
 # Two rounds of tests at once must not build twice.
 exec 9>"$cache/lock"
 flock 9
-find_go
 for name in "${missing[@]}"; do
+    if [[ -n ${crates[$name]:-} ]]; then find_cargo; else find_go; fi
     [[ -x $cache/bin/$name ]] || build "$name" || { say "once more: $name"; build "$name"; }
 done

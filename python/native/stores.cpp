@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bindings.hpp"
 #include "calls.hpp"
+#include "lent_file.hpp"
+#include "wisp/hub.hpp"
 #include "wisp/printable.hpp"
 
 namespace wisp::python {
 namespace {
+
+constexpr std::size_t kByFileBytes = 8 << 20;
 
 nb::bytes bytes_of(std::span<const std::byte> bytes) {
     return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -25,6 +30,12 @@ class PythonStore : public Store {
     explicit PythonStore(nb::object store) : store_(std::move(store)) {
         label_ = nb::cast<std::string>(nb::str(store_.attr("label")));
         exclusive_ = nb::cast<bool>(store_.attr("creates_exclusively"));
+        takes_files_ = nb::hasattr(store_, "put_file");
+        terms_.way = nb::cast<std::string>(nb::getattr(store_, "way", nb::str("")));
+        terms_.better = nb::cast<std::string>(nb::getattr(store_, "better", nb::str("")));
+        const double poll = nb::cast<double>(nb::getattr(store_, "poll", nb::float_(0)));
+        terms_.poll_ms = static_cast<std::uint32_t>(std::clamp(poll, 0.0, 3600.0) * 1000);
+        terms_.few_requests = nb::cast<bool>(nb::getattr(store_, "few_requests", nb::bool_(false)));
     }
     ~PythonStore() override {
         nb::gil_scoped_acquire lock;
@@ -35,8 +46,10 @@ class PythonStore : public Store {
 
     std::string label() const override { return label_; }
     bool creates_exclusively() const override { return exclusive_; }
+    StoreTerms terms() const override { return terms_; }
 
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override {
+        if (takes_files_ && bytes.size() >= kByFileBytes) return put_by_file(key, bytes);
         return ask<void>("put", key, [&]() -> Result<void> {
             store_.attr("put")(key, bytes_of(bytes));
             return {};
@@ -113,6 +126,18 @@ class PythonStore : public Store {
     }
 
   private:
+    /// What is large goes by way of a file instead of a second copy in Python's memory.
+    Result<void> put_by_file(const std::string& key, std::span<const std::byte> bytes) {
+        if (auto checked = check_key(key); !checked) {
+            return std::unexpected(std::move(checked).error());
+        }
+        auto file = LentFile::holding(bytes);
+        if (!file) return std::unexpected(std::move(file).error());
+        return ask<void>("put_file", key, [&]() -> Result<void> {
+            store_.attr("put_file")(key, file->path());
+            return {};
+        });
+    }
     std::string during(const char* method) const { return label_ + ": " + method + "()"; }
 
     template <class T, class Call>
@@ -125,7 +150,9 @@ class PythonStore : public Store {
 
     nb::object store_;
     std::string label_;
+    StoreTerms terms_;
     bool exclusive_ = false;
+    bool takes_files_ = false;
 };
 
 }  // namespace
@@ -140,7 +167,22 @@ void bind_stores(nb::module_& module) {
         .def_ro("prefix", &Location::prefix)
         .def_prop_ro("label", [](const Location& self) { return self.store->label(); })
         .def_prop_ro("creates_exclusively",
-                     [](const Location& self) { return self.store->creates_exclusively(); });
+                     [](const Location& self) { return self.store->creates_exclusively(); })
+        .def_prop_ro(
+            "way", [](const Location& self) { return self.store->terms().way; },
+            "How the store is reached, where there are several ways to it.")
+        .def_prop_ro(
+            "poll", [](const Location& self) { return self.store->terms().poll_ms / 1000.0; },
+            "Followers ask no more often than every so many seconds.");
+    module.def(
+        "hub_access",
+        [](const std::string& url) {
+            const HubAddress address = value_of(parse_hub_address(url));
+            const HubAccess access = value_of(hub_access(address));
+            return nb::make_tuple(address.id(), address.prefix, access.gateway, access.lacking);
+        },
+        nb::arg("url"),
+        "(bucket, prefix, S3 gateway or \"\", what it takes to use that) of an hf:// address.");
     module.def(
         "open_location",
         [](const std::string& url) { return long_call([&] { return open_location(url); }); },

@@ -212,6 +212,19 @@ class Location:
     @property
     def creates_exclusively(self) -> bool: ...
 
+    @property
+    def way(self) -> str:
+        """How the store is reached, where there are several ways to it."""
+
+    @property
+    def poll(self) -> float:
+        """Followers ask no more often than every so many seconds."""
+
+def hub_access(url: str) -> tuple:
+    """
+    (bucket, prefix, S3 gateway or "", what it takes to use that) of an hf:// address.
+    """
+
 def open_location(url: str) -> Location: ...
 
 def locate(store: object, prefix: str = ...) -> Location:

@@ -106,7 +106,7 @@ class Follower:
     ) -> None:
         self.on_step = on_step
         self._place = location(run)
-        self._poll = poll
+        self._poll = max(poll, self._place.poll)
         self._changed = threading.Condition()
         self._moving = threading.Lock()  # one thread moves the session at a time
         self._thread: threading.Thread | None = None

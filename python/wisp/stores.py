@@ -1,7 +1,8 @@
 """Where runs lie: addresses, and stores written in Python.
 
-Wherever wisp asks for a run it takes an address (`"s3://bucket/prefix"`, `"file:///path"`, a path),
-or a `Store`: any object with the methods below, for storage that wisp does not speak itself.
+Wherever wisp asks for a run it takes an address (`"s3://bucket/prefix"`,
+`"hf://buckets/namespace/name/prefix"`, `"file:///path"`, a path), or a `Store`: any object with the
+methods below, for storage that wisp does not speak itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from ._native import Location, locate, open_location
+from ._native import Location, hub_access, locate, open_location
 from .errors import Invalid, NotFound
 
 __all__ = ["At", "FsspecStore", "Location", "RunAddress", "Store", "location"]
@@ -33,6 +34,14 @@ class Store(ABC):
     label: str = "a store"
     #: True only if create() lets exactly one of several racing callers win, from any machine.
     creates_exclusively: bool = False
+    #: For `wisp.doctor`: how the store is reached, and how to come by a better way, if there is one.
+    way: str = ""
+    better: str = ""
+    #: Followers ask no more often than every so many seconds.
+    poll: float = 0.0
+    #: Requests are counted there: wisp makes few, and large ones. A store may also have
+    #: `put_file(key, path)`, which is then called instead of put() for what is large.
+    few_requests: bool = False
 
     @abstractmethod
     def put(self, key: str, data: bytes) -> None:
@@ -82,6 +91,8 @@ def location(run: RunAddress) -> Location:
     """The place that an address, a path, a store, or At(store, prefix) names."""
     if isinstance(run, Location):
         return run
+    if isinstance(run, str) and run[:5].lower() == "hf://":
+        return _hub_location("hf://" + run[5:])
     if isinstance(run, (str, os.PathLike)):
         return open_location(os.fspath(run))
     place = run if isinstance(run, At) else At(run)
@@ -94,6 +105,16 @@ def location(run: RunAddress) -> Location:
             + ", ".join(missing)
         )
     return locate(place.store, place.prefix)
+
+
+def _hub_location(url: str) -> Location:
+    """Through the Hub's S3 gateway where its keys are at hand, else by the Hub's own API."""
+    bucket, prefix, gateway, lacking = hub_access(url)
+    if gateway:
+        return open_location(url)
+    from .hub import HubStore
+
+    return locate(HubStore(bucket, better=lacking), prefix)
 
 
 def _modified_ms(info: dict[str, Any]) -> int:
