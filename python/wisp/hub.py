@@ -27,7 +27,7 @@ from .stores import Store
 
 __all__ = ["HubStore"]
 
-#: What is larger is kept on disk between reads of its ranges.
+#: What is larger is kept in a temporary folder between reads of its ranges, up to so many bytes.
 _KEPT_ABOVE = 1 << 20
 _KEPT_BYTES = 8 << 30
 #: How long the ranges of one object are taken from what was fetched for the first of them.
@@ -42,13 +42,13 @@ def _hub() -> Any:
     except ImportError as missing:
         raise Denied(
             "without S3 keys a bucket of the Hub is reached through huggingface_hub and hf_xet, "
-            f"which are not installed ({missing}): pip install 'huggingface_hub>=2.4'; or set "
+            f"which are not installed ({missing}): pip install 'wisp-sync[hub]'; or set "
             "HF_S3_ACCESS_KEY_ID and HF_S3_SECRET_ACCESS_KEY"
         ) from None
     if not hasattr(huggingface_hub.HfApi, "batch_bucket_files"):
         raise Denied(
             f"huggingface_hub {huggingface_hub.__version__} knows no buckets: "
-            "pip install 'huggingface_hub>=2.4'"
+            "pip install 'wisp-sync[hub]'"
         )
     return huggingface_hub
 
@@ -61,7 +61,7 @@ class _Kept:
         self._files: OrderedDict[str, int] = OrderedDict()
         self._fetching: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        weakref.finalize(self, _remove, self.folder, os.getpid())
 
     def open(self, name: str, size: int, fetch: Callable[[Path], None]) -> int:
         """A descriptor of the object, fetched once however many ask for it."""
@@ -276,6 +276,12 @@ class HubStore(Store):
             return error
         # Of what is left, down to a connection that broke inside hf_xet, all may pass.
         return Unavailable(f"{what}: {_first_line(error)}; try again")
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Not by a child that was forked while its parent uses the folder."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _status_of(error: Exception) -> int | None:

@@ -34,7 +34,7 @@ class Store(ABC):
     label: str = "a store"
     #: True only if create() lets exactly one of several racing callers win, from any machine.
     creates_exclusively: bool = False
-    #: For `wisp.doctor`: how the store is reached, and how to come by a better way, if there is one.
+    #: For `wisp.doctor`: how the store is reached, and how to come by a better way.
     way: str = ""
     better: str = ""
     #: Followers ask no more often than every so many seconds.

@@ -143,8 +143,8 @@ class GatewayHandler(Handler):
     def act(self, body, headers):
         front = self.server.front
         path, query = self.parts()
-        _, namespace, bucket, *rest = [urllib.parse.unquote(p) for p in path.split("/", 3)] + ["", ""]
-        key = rest[0]
+        names = [urllib.parse.unquote(part) for part in path.split("/", 3)]
+        _, namespace, bucket, key = (names + ["", "", ""])[:4]
         if (namespace, bucket) != (NAMESPACE, BUCKET):
             raise Refused(404, "NoSuchBucket")
         if key and forbidden_key(key):
@@ -234,8 +234,8 @@ class HubFront:
             left = self.quota - self.window_count
             self.requests.append((now, method, path, "if-none-match" in headers, left < 0))
             reset = int(self.window_start + self.window_seconds - now) + 1
-        said = [("RateLimit", f'"api";r={max(left, 0)};t={reset}'),
-                ("RateLimit-Policy", f'"fixed window";"api";q={self.quota};w={self.window_seconds}')]
+        policy = f'"fixed window";"api";q={self.quota};w={self.window_seconds}'
+        said = [("RateLimit", f'"api";r={max(left, 0)};t={reset}'), ("RateLimit-Policy", policy)]
         return Limit(left < 0, said)
 
     def publish_link(self, key):
