@@ -60,8 +60,17 @@ Result<void> PublishDesk::start() {
 
 Result<void> PublishDesk::load_map() {
     map_ = {};
-    if (head_) {
-        WISP_ASSIGN(map_, log_.map_of(*head_));
+    while (head_) {
+        auto map = log_.map_of(*head_);
+        if (map) {
+            map_ = std::move(*map);
+            break;
+        }
+        // Whoever slept since it read the head may find its map buried; the newest one is there.
+        const std::uint64_t seq = head_->commit.seq;
+        if (map.error().kind != ErrorKind::kGap) return std::unexpected(std::move(map).error());
+        WISP_TRY(look());
+        if (head_->commit.seq == seq) return std::unexpected(std::move(map).error());
     }
     return {};
 }
@@ -102,7 +111,7 @@ Result<void> PublishDesk::follow_head() {
         // Somebody wrote since the head was read.
         WISP_ASSIGN(head_, log_.head(at_.seq));
         WISP_TRY(accept_epoch(*head_));
-        WISP_ASSIGN(map_, log_.map_of(*head_));
+        WISP_TRY(load_map());
     }
     unsettled_ = false;
     return {};
