@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "bindings.hpp"
@@ -34,7 +33,7 @@ class PythonStore : public Store {
         terms_.way = nb::cast<std::string>(nb::getattr(store_, "way", nb::str("")));
         terms_.better = nb::cast<std::string>(nb::getattr(store_, "better", nb::str("")));
         const double poll = nb::cast<double>(nb::getattr(store_, "poll", nb::float_(0)));
-        terms_.poll_ms = static_cast<std::uint32_t>(std::clamp(poll, 0.0, 3600.0) * 1000);
+        if (poll > 0 && poll <= 3600) terms_.poll_ms = static_cast<std::uint32_t>(poll * 1000);
         terms_.few_requests = nb::cast<bool>(nb::getattr(store_, "few_requests", nb::bool_(false)));
     }
     ~PythonStore() override {

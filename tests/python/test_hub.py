@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import loopback_hub
@@ -211,6 +214,20 @@ def test_refusals_have_the_kind_of_their_cure(
         with pytest.raises(wisp.Denied, match="HF_TOKEN") as refused:
             ask()
         assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("where", ["HF_TOKEN_PATH", "HF_HOME"])
+def test_the_token_is_found_where_huggingface_hub_keeps_it(
+    hub: loopback_hub.LoopbackHub, store: HubStore, where: str, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(loopback_hub.TOKEN)
+    value = tmp_path if where == "HF_HOME" else tmp_path / "token"
+    told = {**os.environ, where: str(value)}
+    del told["HF_TOKEN"]
+    code = f"import wisp; wisp.init({store.label!r}, single_writer=True)"
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "format.json" in hub.buckets[store.label.removeprefix("hf://buckets/")]
 
 
 def test_without_the_client_the_ways_to_go_are_told(

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "store/s3/rate_pacer.hpp"
 
 namespace wisp {
 namespace {
@@ -56,11 +57,10 @@ ErrorKind kind_of(long status, const std::string& code) {
 
 /// Seconds to wait, as the server asks; empty when it does not.
 std::string retry_after(const HttpResponse& response) {
-    std::string_view text = response.header("retry-after");
-    // Hugging Face: RateLimit: "api";r=0;t=55
-    const std::string_view limit = response.header("ratelimit");
-    if (const auto at = limit.find("t="); text.empty() && at != std::string_view::npos) {
-        text = limit.substr(at + 2);
+    const std::string_view text = response.header("retry-after");
+    if (text.empty()) {
+        const auto limit = parse_rate_limit(response.header("ratelimit"));
+        return limit ? std::to_string(limit->reset_seconds) : std::string();
     }
     const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
     return digits > 9 ? std::string() : std::string(text.substr(0, digits));
