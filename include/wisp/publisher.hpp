@@ -34,6 +34,9 @@ struct PublishOptions {
     /// Configuration, tokenizer and the like that belong beside the weights.
     std::vector<std::filesystem::path> side_files;
     unsigned threads = 0;
+    /// What changed in a step is kept in memory if it fits into this and a 32nd of the weights'
+    /// size. Denser steps are encoded while the trainer waits, and move the baseline more slowly.
+    std::uint64_t kept_change_bytes = std::uint64_t{128} << 20;
     unsigned parallel_uploads = 4;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     /// Commits say that they are stale after this; 0: never.
@@ -91,7 +94,7 @@ class Publisher {
     std::unique_ptr<State> state_;
 };
 
-/// Publishes behind the trainer's back. submit() returns as soon as what changed is encoded; when
+/// Publishes behind the trainer's back. submit() returns as soon as what changed is known; when
 /// uploads lag, waiting steps are folded into the newest.
 class AsyncPublisher {
   public:

@@ -95,7 +95,7 @@ class Publisher:
 
     Every publish compares the weights as they are with the last committed state, bit for bit, so any
     optimizer and any number of its steps in between are right. The call returns when what changed is
-    known; encoding ends, and uploading goes on, behind the training's back. When uploads lag, steps
+    known; encoding and uploading go on behind the training's back. When uploads lag, steps
     that wait are folded into the newest.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point

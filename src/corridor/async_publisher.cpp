@@ -192,7 +192,7 @@ Result<AsyncPublisher::Submitted> AsyncPublisher::submit(WeightStream& weights,
                                                          std::uint64_t step) {
     const Stopwatch timer;
     auto submitted =
-        state_->take([&](PublishDesk& desk) { return desk.prepare_delta(weights, step); });
+        state_->take([&](PublishDesk& desk) { return desk.prepare_found(weights, step); });
     if (!submitted && submitted.error().kind == ErrorKind::kWrongBase) {
         // The first state, another schema, or a damaged baseline: rare enough to wait for.
         WISP_TRY(flush());

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "base/file.hpp"
-#include "base/parallel.hpp"
 #include "base/text.hpp"
-#include "base/try.hpp"
 #include "codec/block_layout.hpp"
 #include "corridor/checkpoint_files.hpp"
 #include "kernel/kernels.hpp"
@@ -81,16 +79,22 @@ Result<void> BlockFeed::place(const WeightPiece& piece) {
 }
 
 std::span<const std::byte> BlockFeed::block(std::uint64_t index, Bytes& buffer) const {
+    return part(index, 0, range(index).element_count, buffer);
+}
+
+std::span<const std::byte> BlockFeed::part(std::uint64_t index, std::uint64_t first,
+                                           std::uint64_t count, Bytes& buffer) const {
     const std::uint64_t block = begin_ + index;
     const auto after = std::ranges::upper_bound(placed_, block, {}, &Placed::first_block);
     const WeightPiece& piece = std::prev(after)->piece;
     BlockRange range = grid_[block];
-    const auto count = static_cast<std::size_t>(range.element_count);
-    range.first_element -= piece.first_element;
+    range.first_element += first - piece.first_element;
+    range.element_count = count;
     if (!piece.is_f32) return range.of(piece.bytes);
     range.element_bytes = 4;
-    buffer.resize(count * 2);
-    active_kernels().round_to_bf16(range.of(piece.bytes).data(), count, buffer.data());
+    buffer.resize(static_cast<std::size_t>(count) * 2);
+    active_kernels().round_to_bf16(range.of(piece.bytes).data(), static_cast<std::size_t>(count),
+                                   buffer.data());
     return buffer;
 }
 
@@ -110,33 +114,24 @@ Result<StateDigest> write_stream(WeightStream& stream, const std::filesystem::pa
             std::exchange(at, at + element_count_of(info) * traits_of(info.dtype).element_bytes);
     }
     BlockFeed feed(stream, schema);
-    WISP_TRY(feed.restart());
     const std::vector<TensorSeed> seeds = seeds_of(schema);
     const unsigned threads = thread_count(asked_threads);
     std::vector<Bytes> buffers(threads);
     StateDigest digest;
-    std::uint64_t done = 0;
-    for (;;) {
-        WISP_ASSIGN(const bool more, feed.next_group());
-        if (!more) break;
-        WISP_TRY(ordered_parallel<StateDigest>(
-            feed.count(), threads,
-            [&](std::uint64_t index, unsigned thread) -> Result<StateDigest> {
-                const BlockRange range = feed.range(index);
-                const auto block = feed.block(index, buffers[thread]);
-                const std::uint64_t inside = range.first_element * range.element_bytes;
-                WISP_TRY(write_at(file.handle(), begins[range.tensor] + inside, block, path));
-                return active_kernels().mix_bytes(block.data(), block.size(), seeds[range.tensor],
-                                                  range.first_word());
-            },
-            [&](std::uint64_t index, StateDigest part) -> Result<void> {
-                digest += part;
-                const BlockRange range = feed.range(index);
-                done += range.element_count * range.element_bytes;
-                if (progress) progress("digest", done, schema.total_bytes());
-                return {};
-            }));
-    }
+    WISP_TRY(read_blocks<StateDigest>(
+        feed, threads, {"digest", &progress},
+        [&](std::uint64_t index, unsigned thread) -> Result<StateDigest> {
+            const BlockRange range = feed.range(index);
+            const auto block = feed.block(index, buffers[thread]);
+            const std::uint64_t inside = range.first_element * range.element_bytes;
+            WISP_TRY(write_at(file.handle(), begins[range.tensor] + inside, block, path));
+            return active_kernels().mix_bytes(block.data(), block.size(), seeds[range.tensor],
+                                              range.first_word());
+        },
+        [&](std::uint64_t, StateDigest part) -> Result<void> {
+            digest += part;
+            return {};
+        }));
     WISP_TRY(file.commit_unsynced());
     return digest;
 }

@@ -6,6 +6,8 @@
 
 #include "base/blocks.hpp"
 #include "base/bytes.hpp"
+#include "base/parallel.hpp"
+#include "base/try.hpp"
 #include "format/safetensors.hpp"
 #include "wisp/digest.hpp"
 #include "wisp/progress.hpp"
@@ -36,11 +38,15 @@ class BlockFeed {
     Result<void> restart();
     /// False after the last group. kInvalid when pieces are missing, overlap or have another size.
     Result<bool> next_group();
+    std::uint64_t total_bytes() const { return schema_->total_bytes(); }
     /// Blocks of the group.
     std::uint64_t count() const { return end_ - begin_; }
     BlockRange range(std::uint64_t index) const { return grid_[begin_ + index]; }
     /// `buffer` holds the block if it is not as the schema says; thread-safe with one per thread.
     std::span<const std::byte> block(std::uint64_t index, Bytes& buffer) const;
+    /// The same for `count` elements of it from `first` on.
+    std::span<const std::byte> part(std::uint64_t index, std::uint64_t first, std::uint64_t count,
+                                    Bytes& buffer) const;
 
   private:
     struct Placed {
@@ -55,6 +61,34 @@ class BlockFeed {
     std::uint64_t end_ = 0;
     std::vector<Placed> placed_;
 };
+
+/// How far reading a stream has come, and who is told.
+struct FeedProgress {
+    const char* stage;
+    const Progress* told;
+};
+
+/// Every block of the stream, from its beginning: produce(index, thread) on several threads,
+/// consume(index, value) in order. Both may ask the feed for range(index).
+template <class T>
+Result<void> read_blocks(BlockFeed& feed, unsigned threads, const FeedProgress& progress,
+                         const std::function<Result<T>(std::uint64_t, unsigned)>& produce,
+                         const std::function<Result<void>(std::uint64_t, T)>& consume) {
+    std::uint64_t done = 0;
+    WISP_TRY(feed.restart());
+    for (;;) {
+        WISP_ASSIGN(const bool more, feed.next_group());
+        if (!more) return {};
+        WISP_TRY(ordered_parallel<T>(
+            feed.count(), threads, produce, [&](std::uint64_t index, T value) -> Result<void> {
+                WISP_TRY(consume(index, std::move(value)));
+                const BlockRange range = feed.range(index);
+                done += range.element_count * range.element_bytes;
+                if (*progress.told) (*progress.told)(progress.stage, done, feed.total_bytes());
+                return {};
+            }));
+    }
+}
 
 /// The whole stream as a lone safetensors file, and its digest, in one pass.
 Result<StateDigest> write_stream(WeightStream& stream, const std::filesystem::path& path,

@@ -70,7 +70,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
     KeptChanges kept(keep_bytes);
     WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers, &kept));
     if (kept.complete()) {
-        for (const MovedBlock& block : kept.blocks()) WISP_TRY(take(block));
+        for (MovedBlock& block : kept.release()) WISP_TRY(take(std::move(block)));
         return report;
     }
     const BlockGrid grid(base.schema(), chain.log2_block_elements());

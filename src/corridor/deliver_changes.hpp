@@ -15,7 +15,7 @@
 
 namespace wisp {
 
-using ChangeSink = std::function<Result<void>(const MovedBlock&)>;
+using ChangeSink = std::function<Result<void>(MovedBlock)>;
 
 /// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
 /// digest is told even when no delta vouches for it.

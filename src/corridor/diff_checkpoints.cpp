@@ -53,29 +53,18 @@ Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);
     const std::vector<TensorSeed> seeds = seeds_of(schema);
-    std::uint64_t done = 0;
     BlockFeed feed(new_state, schema);
-    WISP_TRY(feed.restart());
-    for (;;) {
-        WISP_ASSIGN(const bool more, feed.next_group());
-        if (!more) break;
-        WISP_TRY(ordered_parallel<WrittenBlock>(
-            feed.count(), threads,
-            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-                const BlockRange range = feed.range(index);
-                const auto old_block = range.of(old_state.bytes(range.tensor));
-                const auto new_block = feed.block(index, workers[thread].rounded);
-                return writer.encode(range, old_block, new_block, seeds[range.tensor],
-                                     workers[thread]);
-            },
-            [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-                const BlockRange range = feed.range(index);
-                WISP_TRY(writer.add(range, std::move(block)));
-                done += range.element_count * range.element_bytes;
-                if (options.progress) options.progress("diff", done, schema.total_bytes());
-                return {};
-            }));
-    }
+    WISP_TRY(read_blocks<WrittenBlock>(
+        feed, threads, {"diff", &options.progress},
+        [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+            const BlockRange range = feed.range(index);
+            const auto old_block = range.of(old_state.bytes(range.tensor));
+            const auto new_block = feed.block(index, workers[thread].rounded);
+            return writer.encode(range, old_block, new_block, seeds[range.tensor], workers[thread]);
+        },
+        [&](std::uint64_t index, WrittenBlock block) {
+            return writer.add(feed.range(index), std::move(block));
+        }));
     return writer.finish(writer.old_state(), options.step.value_or(0), keep);
 }
 

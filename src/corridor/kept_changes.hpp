@@ -36,6 +36,8 @@ class KeptChanges {
     bool complete() const { return !overflowed_; }
 
     std::span<const MovedBlock> blocks() const { return blocks_; }
+    /// All of them, for somebody else to keep.
+    std::vector<MovedBlock> release() { return std::exchange(blocks_, {}); }
 
   private:
     std::vector<MovedBlock> blocks_;

@@ -26,11 +26,11 @@ Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& req
     std::shared_ptr<void> writing;
     kept.clear();
     auto report = deliver_changes(weights, request.known, *request.deltas, request.threads,
-                                  [&](const MovedBlock& block) -> Result<void> {
+                                  [&](MovedBlock block) -> Result<void> {
                                       if (kept.empty() && request.enter && *request.enter)
                                           writing = (*request.enter)();
-                                      kept.push_back(block);
-                                      write_block(weights, block);
+                                      kept.push_back(std::move(block));
+                                      write_block(weights, kept.back());
                                       return {};
                                   });
     if (!report) undo_move(weights, kept);

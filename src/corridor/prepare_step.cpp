@@ -15,20 +15,17 @@
 
 namespace wisp {
 namespace fs = std::filesystem;
+namespace {
+
+// Beside what is always kept: one changed element in a hundred of bf16 is as much as this.
+constexpr std::uint64_t kKeptShareOfWeights = 32;
+
+}  // namespace
 
 bool PublishDesk::has_baseline(const Schema& schema) const {
     const Weights* held = baseline_.weights();
     return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
            at_.state_seq != 0 && held->schema().digest() == schema.digest();
-}
-
-Result<const Weights*> PublishDesk::base_of(const Schema& schema) const {
-    const Weights* held = baseline_.weights();
-    if (held == nullptr || at_.state_seq == 0 || held->schema().digest() != schema.digest()) {
-        return fail(ErrorKind::kWrongBase,
-                    fmt::format("{} holds no state of this schema", shown(baseline_.label())));
-    }
-    return held;
 }
 
 DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
@@ -40,32 +37,101 @@ DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
     return options;
 }
 
+Result<PreparedStep> PublishDesk::open_step(const Schema& schema, std::uint64_t step) {
+    const Weights* held = baseline_.weights();
+    if (held == nullptr || at_.state_seq == 0 || held->schema().digest() != schema.digest()) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("{} holds no state of this schema", shown(baseline_.label())));
+    }
+    PreparedStep opened;
+    opened.step = step;
+    opened.delta = OwnedFile(new_file("delta"));
+    opened.changes =
+        KeptChanges(options_.kept_change_bytes + schema.total_bytes() / kKeptShareOfWeights);
+    return opened;
+}
+
+Result<void> PublishDesk::require_state(const StateDigest& read) const {
+    if (read == at_.state) return {};
+    return fail(ErrorKind::kWrongBase,
+                fmt::format("{} is not at the state it says", shown(baseline_.label())));
+}
+
 Result<PreparedStep> PublishDesk::prepare_changes(ChangeStream& changes, std::uint64_t step) {
     const Stopwatch timer;
-    WISP_ASSIGN(const Weights* const held, base_of(changes.schema()));
-    PreparedStep prepared;
-    prepared.step = step;
-    prepared.delta = OwnedFile(new_file("delta"));
-    WISP_ASSIGN(prepared.diff, write_changes(*held, at_.state, changes, prepared.delta.path(),
-                                             diff_options(step), Keep::kForNow, &prepared.changes));
+    WISP_ASSIGN(PreparedStep prepared, open_step(changes.schema(), step));
+    WISP_ASSIGN(prepared.diff,
+                write_changes(*baseline_.weights(), at_.state, changes, prepared.delta.path(),
+                              diff_options(step), Keep::kForNow, &prepared.changes));
     prepared.seconds = timer.seconds();
     return prepared;
 }
 
 Result<PreparedStep> PublishDesk::prepare_delta(WeightStream& weights, std::uint64_t step) {
     const Stopwatch timer;
-    WISP_ASSIGN(const Weights* const held, base_of(weights.schema()));
-    PreparedStep prepared;
-    prepared.step = step;
-    prepared.delta = OwnedFile(new_file("delta"));
-    WISP_ASSIGN(prepared.diff, diff_stream(*held, weights, prepared.delta.path(),
+    WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
+    WISP_ASSIGN(prepared.diff, diff_stream(*baseline_.weights(), weights, prepared.delta.path(),
                                            diff_options(step), Keep::kForNow, &prepared.changes));
-    if (prepared.diff.base != at_.state) {
-        return fail(ErrorKind::kWrongBase,
-                    fmt::format("{} is not at the state it says", shown(baseline_.label())));
-    }
+    WISP_TRY(require_state(prepared.diff.base));
+    dense_ = !prepared.changes.complete();
     prepared.seconds = timer.seconds();
     return prepared;
+}
+
+Result<PreparedStep> PublishDesk::prepare_found(WeightStream& weights, std::uint64_t step) {
+    // Steps resemble each other: after a dense one, keeping the changes is not even tried.
+    if (dense_) return prepare_delta(weights, step);
+    const Stopwatch timer;
+    WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
+    WISP_ASSIGN(const FoundChanges found,
+                find_changes(*baseline_.weights(), weights, diff_options(step), prepared.changes));
+    if (!prepared.changes.complete()) return prepare_delta(weights, step);
+    WISP_TRY(require_state(found.base));
+    prepared.coded = false;
+    prepared.diff.base = found.base;
+    prepared.diff.changed_elements = found.changed_elements;
+    prepared.diff.total_elements = weights.schema().total_elements();
+    prepared.seconds = timer.seconds();
+    return prepared;
+}
+
+Result<void> PublishDesk::code(PreparedStep& step) {
+    const Stopwatch timer;
+    if (step.diff.base != at_.state) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} is not at the state that step {} was made from; publish again",
+                                shown(baseline_.label()), step.step));
+    }
+    WISP_ASSIGN(step.diff, write_kept(*baseline_.weights(), at_.state, step.changes.blocks(),
+                                      step.delta.path(), diff_options(step.step), Keep::kForNow));
+    step.coded = true;
+    step.seconds += timer.seconds();
+    return {};
+}
+
+Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, PreparedStep& waiting) {
+    const Stopwatch timer;
+    const Weights& base = *baseline_.weights();
+    WISP_ASSIGN(PreparedStep rebased, open_step(base.schema(), waiting.step));
+    if (onto.changes.complete() && waiting.changes.complete()) {
+        WISP_ASSIGN(rebased.diff.changed_elements,
+                    rebase_kept(base, onto.changes.blocks(), waiting.changes.blocks(),
+                                options_.threads, rebased.changes));
+        rebased.coded = false;
+        rebased.diff.base = onto.diff.result;
+        rebased.diff.total_elements = waiting.diff.total_elements;
+    }
+    if (rebased.coded || !rebased.changes.complete()) {
+        if (!waiting.coded) WISP_TRY(code(waiting));
+        WISP_ASSIGN(rebased, open_step(base.schema(), waiting.step));
+        DiffOptions options = diff_options(waiting.step);
+        options.progress = {};
+        WISP_ASSIGN(rebased.diff,
+                    rebase_delta(base, at_.state, onto.delta.path(), waiting.delta.path(),
+                                 rebased.delta.path(), options, &rebased.changes));
+    }
+    rebased.seconds = waiting.seconds + timer.seconds();
+    return rebased;
 }
 
 Result<PreparedStep> PublishDesk::prepare(WeightStream& weights, std::uint64_t step) {

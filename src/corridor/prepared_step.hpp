@@ -13,7 +13,8 @@ namespace wisp {
 
 struct PreparedStep {
     std::uint64_t step = 0;
-    OwnedFile delta;  // without a path: a whole state must be sent
+    OwnedFile delta;    // without a path: a whole state must be sent
+    bool coded = true;  // false: the delta is still to be written, from `changes`
     KeptChanges changes;
     DiffReport diff;
     double seconds = 0;

@@ -117,19 +117,8 @@ Result<void> PublishDesk::follow_head() {
     return {};
 }
 
-Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, const PreparedStep& waiting) {
-    PreparedStep rebased;
-    rebased.step = waiting.step;
-    rebased.seconds = waiting.seconds;
-    rebased.delta = OwnedFile(new_file("delta"));
-    DiffOptions options;
-    options.codec = options_.codec;
-    options.threads = options_.threads;
-    options.step = waiting.step;
-    WISP_ASSIGN(rebased.diff, rebase_delta(*baseline_.weights(), at_.state, onto.delta.path(),
-                                           waiting.delta.path(), rebased.delta.path(), options,
-                                           &rebased.changes));
-    return rebased;
+std::uint64_t PublishDesk::next_step() const {
+    return head_ && head_->commit.state.seq != 0 ? head_->commit.state.step + 1 : 0;
 }
 
 Commit PublishDesk::draft(CommitKind kind) const {
@@ -256,6 +245,7 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
 }
 
 Result<PublishReport> PublishDesk::commit(PreparedStep& step) {
+    if (!step.coded) WISP_TRY(code(step));
     const Stopwatch upload_timer;
     const bool has_delta = !step.delta.path().empty();
     WISP_ASSIGN(StepDraft draft, draft_step(step.step, step.diff, has_delta));

@@ -35,6 +35,9 @@ class PublishDesk {
     /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex().
     /// kWrongBase when it is not at the state it should be at, or has another schema.
     Result<PreparedStep> prepare_delta(WeightStream& weights, std::uint64_t step);
+    /// As prepare_delta(), but done with the weights as soon as what changed is known: commit()
+    /// codes it, against the baseline, which only commit() and advance() of this step may follow.
+    Result<PreparedStep> prepare_found(WeightStream& weights, std::uint64_t step);
     /// The same, from what somebody else found to have changed.
     Result<PreparedStep> prepare_changes(ChangeStream& changes, std::uint64_t step);
     /// Brings the baseline to the head if need be; without one the step is a whole state.
@@ -48,8 +51,8 @@ class PublishDesk {
     Result<void> anchor_if_due(const Weights& source, PublishReport& report);
     /// Brings head and baseline to what the bucket says.
     Result<void> settle();
-    /// `waiting`, made from the same state as `onto`, as it is after `onto`.
-    Result<PreparedStep> rebase(const PreparedStep& onto, const PreparedStep& waiting);
+    /// `waiting`, made from the same state as `onto`, as it is after `onto`, which is committed.
+    Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
     Result<void> heartbeat();
@@ -60,6 +63,7 @@ class PublishDesk {
     std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }
     const std::optional<LogEntry>& head() const { return head_; }
+    std::uint64_t next_step() const;
     const std::string& run() const { return log_.run(); }
     Replica& baseline() { return baseline_; }
     std::filesystem::path new_file(std::string_view kind);
@@ -85,9 +89,12 @@ class PublishDesk {
 
   private:
     bool has_baseline(const Schema& schema) const;
-    /// The state a delta can be made against; kWrongBase when it is missing or of another schema.
-    Result<const Weights*> base_of(const Schema& schema) const;
     DiffOptions diff_options(std::uint64_t step) const;
+    /// Still without changes. kWrongBase when the baseline is missing or of another schema.
+    Result<PreparedStep> open_step(const Schema& schema, std::uint64_t step);
+    /// kWrongBase unless the baseline, as it was read, is the state that it says.
+    Result<void> require_state(const StateDigest& read) const;
+    Result<void> code(PreparedStep& step);
     Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> take_run();
@@ -115,6 +122,7 @@ class PublishDesk {
     std::string owner_;
     std::string writer_;
     bool unsettled_ = true;
+    bool dense_ = false;  // the last step changed too much to be kept
     std::atomic<std::uint64_t> files_made_ = 0;
     std::mutex baseline_mutex_;
 };

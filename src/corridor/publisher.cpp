@@ -59,8 +59,7 @@ Result<void> Publisher::heartbeat() {
 }
 
 std::uint64_t Publisher::next_step() const {
-    const auto& head = state_->desk->head();
-    return head && head->commit.state.seq != 0 ? head->commit.state.step + 1 : 0;
+    return state_->desk->next_step();
 }
 
 const ReplicaRecord& Publisher::at() const {

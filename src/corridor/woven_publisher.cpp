@@ -48,8 +48,7 @@ Result<void> WovenPublisher::heartbeat() {
 }
 
 std::uint64_t WovenPublisher::next_step() const {
-    const auto& head = state_->desk->head();
-    return head && head->commit.state.seq != 0 ? head->commit.state.step + 1 : 0;
+    return state_->desk->next_step();
 }
 
 const ReplicaRecord& WovenPublisher::at() const {

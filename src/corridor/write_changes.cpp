@@ -1,4 +1,4 @@
-// A delta from lists of changes, made where the weights are; the baseline is here.
+// A delta from lists of changes, made elsewhere or kept here; the baseline has the old bits.
 #include <fmt/format.h>
 
 #include "base/parallel.hpp"
@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
 #include "corridor/delta_writer.hpp"
+#include "kernel/scatter.hpp"
 
 namespace wisp {
 namespace {
@@ -59,32 +60,83 @@ Result<BlockChanges> changes_of_block(const TensorChanges& found, std::size_t fr
     return changes;
 }
 
+/// Lists of changes, block by block, into a delta; what lies between them is unchanged.
+class ListWriter {
+  public:
+    ListWriter(const Weights& base, DeltaWriter writer, unsigned threads)
+        : base_(&base),
+          writer_(std::move(writer)),
+          grid_(base.schema(), kDefaultLog2BlockElements),
+          seeds_(seeds_of(base.schema())),
+          workers_(thread_count(threads)) {}
+    static Result<ListWriter> create(const Weights& base, const std::filesystem::path& delta,
+                                     const DiffOptions& options) {
+        WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, base.schema(),
+                                                            kDefaultLog2BlockElements));
+        return ListWriter(base, std::move(writer), options.threads);
+    }
+    void keep_in(KeptChanges* kept) { writer_.keep_in(kept); }
+
+    std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
+        return grid_.first_of(tensor) + (first_element >> kDefaultLog2BlockElements);
+    }
+
+    /// `count` lists. The first function says which block one is of, ascending; the second is given
+    /// the block and its old bytes, and may be called on several threads.
+    Result<void> write(std::uint64_t count,
+                       const std::function<std::uint64_t(std::uint64_t)>& block_at,
+                       const std::function<Result<BlockChanges>(
+                           std::uint64_t, const BlockRange&, std::span<const std::byte>)>& list) {
+        return ordered_parallel<WrittenBlock>(
+            count, static_cast<unsigned>(workers_.size()),
+            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+                const BlockRange range = grid_[block_at(index)];
+                const auto old_block = range.of(base_->bytes(range.tensor));
+                WISP_ASSIGN(BlockChanges changes, list(index, range, old_block));
+                return writer_.encode_changes(range, old_block, std::move(changes),
+                                              seeds_[range.tensor], workers_[thread]);
+            },
+            [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
+                WISP_TRY(pass_over(block_at(index)));
+                return writer_.add(grid_[next_++], std::move(block));
+            });
+    }
+
+    Result<DiffReport> finish(const StateDigest& known, const DiffOptions& options, Keep keep) {
+        WISP_TRY(pass_over(grid_.count()));
+        return writer_.finish(known, options.step.value_or(0), keep);
+    }
+
+  private:
+    Result<void> pass_over(std::uint64_t to) {
+        if (to < next_) {
+            return fail(ErrorKind::kInvalid, "changes must come in the order of the schema");
+        }
+        for (; next_ < to; ++next_) {
+            const BlockRange range = grid_[next_];
+            WrittenBlock unchanged;
+            unchanged.encoded.tensor = range.tensor;
+            WISP_TRY(writer_.add(range, std::move(unchanged)));
+        }
+        return {};
+    }
+
+    const Weights* base_;
+    DeltaWriter writer_;
+    BlockGrid grid_;
+    std::vector<TensorSeed> seeds_;
+    std::vector<WriteWorker> workers_;
+    std::uint64_t next_ = 0;  // block
+};
+
 }  // namespace
 
 Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
                                  ChangeStream& stream, const std::filesystem::path& delta,
                                  const DiffOptions& options, Keep keep, KeptChanges* kept) {
     const Schema& schema = base.schema();
-    WISP_ASSIGN(DeltaWriter writer,
-                DeltaWriter::create(delta, options.codec, schema, kDefaultLog2BlockElements));
+    WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
     writer.keep_in(kept);
-    const BlockGrid grid(schema, kDefaultLog2BlockElements);
-    const unsigned threads = thread_count(options.threads);
-    std::vector<WriteWorker> workers(threads);
-    const std::vector<TensorSeed> seeds = seeds_of(schema);
-    std::uint64_t next = 0;  // block
-    const auto pass_over = [&](std::size_t tensor, std::uint64_t first_element) -> Result<void> {
-        for (; next < grid.count(); ++next) {
-            const BlockRange range = grid[next];
-            if (range.tensor == tensor && range.first_element == first_element) return {};
-            WrittenBlock unchanged;
-            unchanged.encoded.tensor = range.tensor;
-            WISP_TRY(writer.add(range, std::move(unchanged)));
-        }
-        return tensor == SIZE_MAX
-                   ? Result<void>{}
-                   : fail(ErrorKind::kInvalid, "changes must come in the order of the schema");
-    };
     for (;;) {
         WISP_ASSIGN(const TensorChanges found, stream.next());
         if (found.positions.empty()) break;
@@ -92,25 +144,36 @@ Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
             return fail(ErrorKind::kInvalid, "there are changes of a tensor the schema has not");
         }
         WISP_ASSIGN(const auto starts, cut_into_blocks(found, schema.tensors()[found.tensor]));
-        WISP_TRY(pass_over(found.tensor, found.first_element));
-        WISP_TRY(ordered_parallel<WrittenBlock>(
-            starts.size() - 1, threads,
-            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-                const BlockRange range = grid[next + index];
-                const auto old_block = range.of(base.bytes(range.tensor));
-                WISP_ASSIGN(
-                    BlockChanges changes,
-                    changes_of_block(found, starts[index], starts[index + 1], range, old_block));
-                return writer.encode_changes(range, old_block, std::move(changes),
-                                             seeds[range.tensor], workers[thread]);
-            },
-            [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-                return writer.add(grid[next + index], std::move(block));
+        const std::uint64_t first = writer.block_of(found.tensor, found.first_element);
+        WISP_TRY(writer.write(
+            starts.size() - 1, [&](std::uint64_t index) { return first + index; },
+            [&](std::uint64_t index, const BlockRange& range,
+                std::span<const std::byte> old_block) {
+                return changes_of_block(found, starts[index], starts[index + 1], range, old_block);
             }));
-        next += starts.size() - 1;
     }
-    WISP_TRY(pass_over(SIZE_MAX, 0));
-    return writer.finish(known, options.step.value_or(0), keep);
+    return writer.finish(known, options, keep);
+}
+
+Result<DiffReport> write_kept(const Weights& base, const StateDigest& known,
+                              std::span<const MovedBlock> blocks,
+                              const std::filesystem::path& delta, const DiffOptions& options,
+                              Keep keep) {
+    WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
+    WISP_TRY(writer.write(
+        blocks.size(),
+        [&](std::uint64_t index) {
+            return writer.block_of(blocks[index].tensor, blocks[index].first_element);
+        },
+        [&](std::uint64_t index, const BlockRange&,
+            std::span<const std::byte> old_block) -> Result<BlockChanges> {
+            BlockChanges changes = blocks[index].changes;
+            changes.old_bits.resize(changes.new_bits.size());
+            gather(old_block.data(), changes.positions, changes.element_bytes,
+                   changes.old_bits.data());
+            return changes;
+        }));
+    return writer.finish(known, options, keep);
 }
 
 }  // namespace wisp

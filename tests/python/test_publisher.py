@@ -85,6 +85,24 @@ def test_every_step_arrives_as_the_trainer_has_it(tmp_path, mode, kind):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("trained", [torch.float32, torch.bfloat16])
+def test_weights_may_change_as_soon_as_publish_returns(tmp_path, mode, trained):
+    tensors = {"weight": torch.randn(300, 400).to(trained), "bias": torch.randn(400).to(trained)}
+    with Publisher(tmp_path / "run", tensors, dtype=torch.bfloat16, **MODES[mode]()) as publisher:
+        publisher.publish(0)
+        for step in range(1, 6):
+            tensors["weight"][step::7] += 1
+            state = {n: bits(t.to(torch.bfloat16)) for n, t in tensors.items()}
+            publisher.publish(step)
+            for tensor in tensors.values():
+                tensor.neg_()
+            publisher.flush()
+            assert stored(tmp_path / "run", tmp_path, step) == state
+            for tensor in tensors.values():
+                tensor.neg_()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_bits_that_are_no_numbers_arrive(tmp_path, mode):
     nans = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
     tensors = {"patterns": nans.clone(), "nan": torch.full((3, 5), float("nan"))}
