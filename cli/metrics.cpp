@@ -57,8 +57,8 @@ class Families {
     prom::Counter& counter(const char* name, const char* help, const Labels& more = {}) {
         return prom::BuildCounter().Name(name).Help(help).Register(registry_).Add(with(more));
     }
-    prom::Gauge& gauge(const char* name, const char* help) {
-        return prom::BuildGauge().Name(name).Help(help).Register(registry_).Add(with({}));
+    prom::Gauge& gauge(const char* name, const char* help, const Labels& more = {}) {
+        return prom::BuildGauge().Name(name).Help(help).Register(registry_).Add(with(more));
     }
     prom::Histogram& seconds(const char* name, const char* help, const Labels& more = {}) {
         return prom::BuildHistogram().Name(name).Help(help).Register(registry_).Add(with(more),
@@ -109,6 +109,35 @@ class Endpoint : public MetricsEndpoint {
             .counter("wisp_verify_failures_total", "Objects or states that were not what they say",
                      reason)
             .Increment();
+    }
+
+    void on_head(const LogLine& head, std::int64_t age_ms) override {
+        families_.gauge("wisp_run_step", "The newest step of the run")
+            .Set(static_cast<double>(head.step));
+        families_.gauge("wisp_commit_age_seconds", "Age of the newest commit known")
+            .Set(static_cast<double>(age_ms) / 1000);
+    }
+
+    void on_server(const EngineReport& report) override {
+        const Labels server = {{"server", report.url},
+                               {"engine", std::string(name_of(report.kind))}};
+        families_.gauge("wisp_server_up", "1 when the server serves what it should", server)
+            .Set(report.ok() ? 1 : 0);
+        if (report.served) {
+            families_.gauge("wisp_server_step", "The step that the server serves", server)
+                .Set(static_cast<double>(*report.served));
+        }
+        if (report.moved) {
+            families_
+                .seconds("wisp_server_pause_seconds", "How long a server did not generate", server)
+                .Observe(report.pause_seconds);
+            families_.seconds("wisp_server_update_seconds", "From the target to the switch", server)
+                .Observe(report.seconds);
+        }
+        if (!report.error) return;
+        Labels reason = server;
+        reason["reason"] = name_of(report.error->kind);
+        families_.counter("wisp_server_faults_total", "Attempts that failed", reason).Increment();
     }
 
     void on_published(const PublishReport& report) override {

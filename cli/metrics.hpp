@@ -1,4 +1,4 @@
-// What Prometheus is told about a follower or a publisher, over HTTP at /metrics.
+// What Prometheus is told about a follower, a publisher or servers, over HTTP at /metrics.
 //
 // A metric may be touched while it is being read. Addresses are "host:port" with an IP address as
 // host; ":port" is every interface, as Prometheus itself writes it, and port 0 any free one.
@@ -23,6 +23,9 @@ class MetricsEndpoint {
     /// Where it can be read from this machine.
     virtual std::string url() const = 0;
     virtual void on_event(const FollowEvent& event) = 0;
+    /// Where the run stands, and what a server answered, of a process that drives servers.
+    virtual void on_head(const LogLine& head, std::int64_t age_ms) = 0;
+    virtual void on_server(const EngineReport& report) = 0;
     virtual void on_published(const PublishReport& report) = 0;
     /// An end that was not wished for.
     virtual void on_publish_failure(ErrorKind kind) = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "drive_servers.hpp"
 #include "duration.hpp"
 #include "event_log.hpp"
 #include "follow_report.hpp"
@@ -36,6 +37,7 @@ struct FollowArguments {
     std::string metrics;
     std::string log;
     TrustArguments trust;
+    DriveArguments servers;
 };
 
 constexpr std::size_t kLongestId = 100;
@@ -178,6 +180,19 @@ Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& re
     return arguments.once ? follower->catch_up() : follower->follow();
 }
 
+int drive(const FollowArguments& arguments) {
+    DriveOrder order;
+    order.common = arguments.common;
+    order.run = arguments.run;
+    order.trust = arguments.trust;
+    order.once = arguments.once;
+    order.until_step = arguments.until_step;
+    order.poll = arguments.poll;
+    order.metrics = arguments.metrics;
+    order.log = arguments.log;
+    return drive_servers(order, arguments.servers);
+}
+
 int run(const FollowArguments& arguments) {
     const Stopwatch watch;
     FollowReporter reporter(arguments.common, arguments.verb);
@@ -199,7 +214,7 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
     verb.add_option("run", arguments.run, "Address of the run")->required();
     add_layout(verb, arguments.layout);
     verb.add_option("--into", arguments.into, "Folder that becomes the newest checkpoint")
-        ->required()
+        ->required(arguments.verb == "pull")
         ->type_name("FOLDER");
     verb.add_option("--base", arguments.base,
                     "A checkpoint at hand to start from, instead of fetching an anchor")
@@ -234,21 +249,25 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
 }  // namespace
 
 void add_follow(CLI::App& app, Outcome& outcome) {
-    auto* verb = app.add_subcommand("follow", "Keep a folder at the newest step of a run");
+    auto* verb =
+        app.add_subcommand("follow", "Keep a folder, or servers, at the newest step of a run");
     auto arguments = std::make_shared<FollowArguments>();
     arguments->verb = "follow";
     add_options(*verb, *arguments);
     verb->add_flag("--once", arguments->once, "Go to the newest step there is, and end");
     add_duration(*verb, "--poll", arguments->poll, "How often to look for a new step")
         ->default_str("1s");
+    add_servers(*verb, arguments->servers);
     verb->footer(R"(Examples:
   wisp follow s3://weights/qwen-rl --into /models/policy
   wisp follow /shared/runs/a --into policy --on-step 'curl -s -X POST localhost:8000/reload'
   wisp follow s3://weights/trl-run --into policy --layout trl
-  wisp follow s3://weights/qwen-rl --into policy --trust trainer.key.pub --max-staleness 10m)");
+  wisp follow s3://weights/qwen-rl --into policy --trust trainer.key.pub --max-staleness 10m
+  wisp follow s3://weights/qwen-rl --vllm http://gpu1:8000 --vllm http://gpu2:8000)");
     verb->callback([verb, arguments, &outcome] {
+        check_drive_usage(*verb, arguments->servers);
         if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
-        outcome.exit_code = run(*arguments);
+        outcome.exit_code = arguments->servers.any() ? drive(*arguments) : run(*arguments);
     });
 }
 

@@ -90,20 +90,17 @@ class Worker {
             signals_.heard = false;
             EngineReport report = try_once(target);
             const bool heard = signals_.heard;
-            lock.lock();
-            if (board_.closing) break;
-            away_ = !heard;
             const bool news = !again || report.moved || differs(report);
-            latest_ = report;
-            tried_ = aim;
-            board_.changed.notify_all();
-            if (!news || !board_.on_report) continue;
-            lock.unlock();
-            {
+            // Told before it counts as done, so that whoever waits for it finds it told.
+            if (news && board_.on_report) {
                 const std::scoped_lock telling(board_.telling);
                 board_.on_report(report);
             }
             lock.lock();
+            away_ = !heard;
+            latest_ = std::move(report);
+            tried_ = aim;
+            board_.changed.notify_all();
         }
     }
 

@@ -150,8 +150,10 @@ class SglangSession : public ServerSession {
     }
 
     Result<void> set_up(EngineReport& report) {
+        WISP_ASSIGN(const ServerAnswer info, server_.get("/model_info", settings_.answer_timeout));
         nlohmann::json record = init_info_of(settings_);
         record["action"] = "prepare";
+        record["checkpoint"] = info.field("model_path");  // to prove the layout of memory with
         // Nothing changes, so requests may stay where they are.
         auto begun = post("/pause_generation", {{"mode", "in_place"}}, settings_.answer_timeout,
                           "see the server's log");

@@ -1,0 +1,59 @@
+#include "wisp/run_watch.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "corridor/log_line.hpp"
+#include "store/commit_log.hpp"
+
+namespace wisp {
+
+struct RunWatch::State {
+    CommitLog log;
+    std::optional<LogEntry> head;
+
+    /// Slots are contiguous: while the next one is absent, the head is what it was.
+    Result<void> look() {
+        if (!head) {
+            WISP_ASSIGN(head, log.head());
+            return {};
+        }
+        WISP_ASSIGN(const Slot next, log.read(head->commit.seq + 1));
+        if (next.kind == Slot::Kind::kAbsent) return {};
+        WISP_ASSIGN(head, log.head(head->commit.seq + 1));
+        return {};
+    }
+};
+
+RunWatch::RunWatch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RunWatch::RunWatch(RunWatch&&) noexcept = default;
+RunWatch& RunWatch::operator=(RunWatch&&) noexcept = default;
+RunWatch::~RunWatch() = default;
+
+Result<RunWatch> RunWatch::open(const Location& where, const RunOptions& options) {
+    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options));
+    return RunWatch(std::make_unique<State>(State{std::move(log), std::nullopt}));
+}
+
+const std::string& RunWatch::run() const {
+    return state_->log.run();
+}
+
+Result<std::optional<LogLine>> RunWatch::newest(std::optional<std::uint64_t> until) {
+    WISP_TRY(state_->look());
+    const auto& head = state_->head;
+    if (!head || head->commit.state.seq == 0) return std::nullopt;
+    if (!until || head->commit.state.step <= *until) return line_of(*head);
+    const CommitLog& log = state_->log;
+    for (std::uint64_t seq = head->commit.seq - 1; seq >= log.first_seq(); --seq) {
+        WISP_ASSIGN(const Slot slot, log.read(seq, Judged::kThen));
+        if (!slot.entry || slot.entry->commit.state.seq == 0) break;
+        if (slot.entry->commit.state.step <= *until) return line_of(*slot.entry);
+    }
+    return fail(ErrorKind::kGap,
+                fmt::format("the log of {} does not reach back to step {}; ask for a newer one",
+                            shown(log.where().url), *until));
+}
+
+}  // namespace wisp
