@@ -124,8 +124,7 @@ Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report
     }));
     {
         const std::lock_guard lock(baseline_mutex_);
-        at_ = record_after(at_, *head_);
-        WISP_TRY(baseline_.save(at_));
+        WISP_TRY(note_head());
     }
     report.anchored = true;
     report.anchor_bytes = anchor.bytes();

@@ -283,6 +283,13 @@ Result<void> PublishDesk::heartbeat() {
     if (!head_) return {};
     Commit commit = draft(CommitKind::kHeartbeat);
     WISP_TRY(append_beside(std::move(commit), [](Commit&) {}));
+    return note_head();
+}
+
+Result<void> PublishDesk::note_head() {
+    // A baseline that a stale reading left behind has not got the head's state: it stays where it
+    // is, and the next step is published whole or after settling.
+    if (at_.state_seq != head_->commit.state.seq) return {};
     at_ = record_after(at_, *head_);
     return baseline_.save(at_);
 }

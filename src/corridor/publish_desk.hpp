@@ -97,6 +97,7 @@ class PublishDesk {
     Result<void> code(PreparedStep& step);
     Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
+    Result<void> note_head();  // after a commit that made no state
     Result<void> take_run();
     Result<void> load_map();
     Error fenced(const LogEntry& by) const;
@@ -107,8 +108,7 @@ class PublishDesk {
     Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,
                                                             std::uint64_t step,
                                                             std::uint64_t epoch);
-    /// kFenced unless the newest commit's epoch is this writer's.
-    Result<void> accept_epoch(const LogEntry& head);
+    Result<void> accept_epoch(const LogEntry& head);  // kFenced unless it is this writer's
     void remember_epoch() const;
     std::uint64_t recall_owner();
 
