@@ -2,7 +2,7 @@
 
     python examples/hf_trainer.py [RUN]
 
-RUN is a folder or s3://bucket/prefix; a temporary folder by default.
+RUN is a folder, s3://bucket/prefix or hf://buckets/…; a temporary folder by default.
 """
 
 import logging

@@ -237,7 +237,8 @@ class HubStore(Store):
     def now_ms(self) -> int:
         with self._told("ask for the time"):
             url = f"{self._api.endpoint}/api/buckets/{self._bucket}"
-            answer = self._hub.get_session().get(url, headers=self._api._build_hf_headers())
+            headers = self._hub.utils.build_hf_headers(token=self._api.token)
+            answer = self._hub.get_session().get(url, headers=headers)
             self._hub.utils.hf_raise_for_status(answer)
         date = answer.headers.get("Date")
         return int(parsedate_to_datetime(date).timestamp() * 1000) if date else super().now_ms()
