@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import Invalid, Unsupported
 
-__all__ = ["LoadPlan", "Piece", "Target", "learn"]
+__all__ = ["Layout", "LoadPlan", "Piece", "Target", "learn_layout", "targets_of"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -28,17 +26,48 @@ Schema = list[tuple[str, torch.dtype, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
+class Layout:
+    """An order of elements that the engine chose after loading, the same in every `unit` of them."""
+
+    unit: int
+    places: torch.Tensor  #: where each element that the loader knows of is now
+
+
+@dataclass(frozen=True)
 class Target:
-    """One storage of the model: a parameter, or several that share their memory."""
+    """One storage of the model: a parameter, or several that share their memory.
+
+    Offsets are those that the loader sees; `layout` says where they are, if that is elsewhere.
+    """
 
     name: str
     dtype: torch.dtype
     flat: torch.Tensor  #: all of the storage, as integers of the elements' width
+    layout: Layout | None = None
 
     @property
     def width(self) -> int:
         """Bytes of an element."""
         return self.flat.element_size()
+
+    def place(self, offsets: torch.Tensor) -> torch.Tensor:
+        """Where in `flat` the elements at these offsets are."""
+        if self.layout is None:
+            return offsets
+        unit = self.layout.unit
+        within = offsets % unit
+        return offsets - within + self.layout.places[within]
+
+    def read(self, sizes: list[int], strides: list[int], offset: int) -> torch.Tensor:
+        """Elements as the loader sees them: the memory itself, or with a layout a copy of it."""
+        if self.layout is None:
+            return self.flat.as_strided(sizes, strides, offset)
+        unit = self.layout.unit
+        end = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
+        first, last = offset // unit, -(-end // unit)
+        units = self.flat[first * unit : last * unit].view(-1, unit)
+        seen = units[:, self.layout.places.to(units.device)].reshape(-1)
+        return seen.as_strided(sizes, strides, offset - first * unit)
 
 
 @dataclass(frozen=True)
@@ -72,10 +101,10 @@ class Piece:
         sizes = [size for size, _, _ in self.dims]
         return flat.as_strided(sizes, [stride for _, stride, _ in self.dims], self.source_offset)
 
-    def target_view(self, flat: torch.Tensor) -> torch.Tensor:
-        """Its elements in the target's memory, in the same order."""
+    def target_view(self, target: Target) -> torch.Tensor:
+        """Its elements in the target, in the same order."""
         sizes = [size for size, _, _ in self.dims]
-        return flat.as_strided(sizes, [stride for _, _, stride in self.dims], self.target_offset)
+        return target.read(sizes, [stride for _, _, stride in self.dims], self.target_offset)
 
     def locate(self, positions: torch.Tensor) -> tuple[int, int, torch.Tensor, torch.Tensor | None]:
         """Offsets in the target of those of the ascending `positions` that lie in this piece.
@@ -138,18 +167,7 @@ class LoadPlan:
             for part in _parts(piece):
                 wanted = self.convert(part.source_view(bits).contiguous(), name, target)
                 wanted = wanted.to(target.flat.device)
-                yield part, part.target_view(target.flat) != wanted, wanted
-
-    def capture(
-        self, load: Loader, tensors: Iterable[tuple[str, torch.Tensor]]
-    ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-        """What the loader would write: (target, view of its memory, values). Writes nothing."""
-        catcher = _Catcher(self.targets)
-        with catcher, torch.no_grad():
-            load(tensors)
-        if catcher.unknown:
-            raise Unsupported(_told_unknown(catcher.unknown))
-        return catcher.writes
+                yield part, part.target_view(target) != wanted, wanted
 
 
 _PART = 1 << 22  # elements compared at a time
@@ -171,8 +189,13 @@ def _parts(piece: Piece) -> Iterator[Piece]:
         )
 
 
-def targets_of(model: torch.nn.Module) -> list[Target]:
-    """Every storage of the model's parameters and buffers that has memory."""
+def targets_of(
+    model: torch.nn.Module, layouts: dict[int, Layout] | None = None
+) -> list[Target]:
+    """Every storage of the model's parameters and buffers that has memory.
+
+    layouts: for storages, by their address.
+    """
     found: dict[int, Target] = {}
     everything = [*model.named_parameters(), *model.named_buffers()]
     for name, tensor in everything:
@@ -182,192 +205,33 @@ def targets_of(model: torch.nn.Module) -> list[Target]:
         width = tensor.element_size()
         flat = torch.empty(0, dtype=_INTEGERS[width], device=tensor.device)
         flat.set_(storage, 0, (storage.nbytes() // width,), (1,))
-        found[storage.data_ptr()] = Target(name, tensor.dtype, flat)
+        layout = (layouts or {}).get(storage.data_ptr())
+        found[storage.data_ptr()] = Target(name, tensor.dtype, flat, layout)
     return list(found.values())
 
 
-def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
-    """The plan of a model whose loader is `load`; nothing is written to its memory.
+def learn_layout(
+    pack: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype
+) -> Layout:
+    """Where `pack` puts the elements of a tensor: found by packing their numbers, 15 bits at a time.
 
-    Unsupported when the loader writes in a way that cannot be followed.
+    Unsupported when it does more than move them.
     """
-    plan = LoadPlan(targets)
-    catcher = _Catcher(targets)
-    for name, dtype, shape in schema:
-        plan.dtypes[name], plan.shapes[name] = dtype, shape
-    with catcher, torch.no_grad():
-        load(_sources(schema, catcher))
-    if catcher.unknown:
-        raise Unsupported(_told_unknown(catcher.unknown))
-    groups: dict[str, set[str]] = {}
-    for names, _ in catcher.transformed:
-        joined = set(names).union(*(groups.get(name, set()) for name in names))
-        for name in joined:
-            groups[name] = joined
-    for name, piece in catcher.pieces:
-        if piece is None:
-            groups.setdefault(name, {name})
-        else:
-            plan.pieces.setdefault(name, []).append(piece)
-    for name, group in groups.items():
-        plan.opaque[name] = tuple(sorted(group))
-        plan.pieces.pop(name, None)
-    return plan
-
-
-def _sources(schema: Schema, catcher: _Catcher) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, dtype, shape in schema:
-        # Memory that is never touched costs address space only.
-        tensor = torch.empty(shape, dtype=dtype)
-        catcher.announce(name, tensor)
-        yield name, tensor
-
-
-def _told_unknown(writes: list[str]) -> str:
-    shown = "; ".join(writes[:3]) + (f"; and {len(writes) - 3} more" if len(writes) > 3 else "")
-    return (
-        f"the model's loader writes in a way that cannot be followed: {shown}; "
-        "serve the model unquantised and in the dtype of the run, or reload it from an export"
-    )
-
-
-class _Catcher(TorchDispatchMode):
-    """Catches every write to the targets, on the thread that enters it, and lets none through."""
-
-    def __init__(self, targets: list[Target]) -> None:
-        super().__init__()
-        self._targets = targets
-        self._where = {t.flat.untyped_storage().data_ptr(): i for i, t in enumerate(targets)}
-        self._names: dict[int, set[str]] = {}  # storage -> tensors whose values went into it
-        self._alive: list[torch.Tensor] = []  # so that no storage gets the address of another
-        self._sources: dict[int, torch.Tensor] = {}
-        self._current: str | None = None
-        self.pieces: list[tuple[str, Piece | None]] = []
-        self.transformed: list[tuple[set[str], int]] = []
-        self.writes: list[tuple[int, torch.Tensor, torch.Tensor]] = []
-        self.unknown: list[str] = []
-
-    def announce(self, name: str, tensor: torch.Tensor) -> None:
-        """The loader is given this tensor next."""
-        self._current = name
-        if tensor.numel() == 0:
-            return
-        self._alive.append(tensor)
-        key = tensor.untyped_storage().data_ptr()
-        self._names[key] = {name}
-        self._sources[key] = tensor
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        written = _written(func, args, kwargs)
-        for tensor in written:
-            target = self._where.get(tensor.untyped_storage().data_ptr())
-            if target is not None:
-                self._write(func, target, tensor, args)
-                return tensor
-        result = func(*args, **kwargs)
-        self._follow(written, args, kwargs, result)
-        return result
-
-    def _write(self, func: Any, target: int, view: torch.Tensor, args: tuple[Any, ...]) -> None:
-        packet = func.overloadpacket
-        aten = torch.ops.aten
-        if packet is aten.copy_:
-            source = args[1]
-            self.writes.append((target, view, source.expand(view.shape)))
-            self._note(target, view, source)
-        elif packet in (aten.fill_, aten.zero_):
-            value = 0 if packet is aten.zero_ else args[1]
-            full = torch.as_tensor(value, dtype=view.dtype).expand(view.shape)
-            self.writes.append((target, view, full))
-            # A single element may arrive as a number; padding is the same each time.
-            if self._current and view.numel() == 1 and packet is aten.fill_:
-                self.pieces.append((self._current, None))
-        else:
-            self.unknown.append(f"{func} on '{self._targets[target].name}'")
-
-    def _note(self, target: int, view: torch.Tensor, source: torch.Tensor) -> None:
-        key = source.untyped_storage().data_ptr()
-        names = self._names.get(key)
-        if not names:
-            return  # a constant, the same each time
-        whole = self._sources.get(key)
-        if whole is None or source.shape != view.shape or source.dtype != whole.dtype:
-            self.transformed.append((names, target))
-            return
-        (name,) = names
-        piece = _piece(target, self._targets[target], view, source)
-        self.pieces.append((name, piece))
-
-    def _follow(
-        self, written: list[torch.Tensor], args: tuple[Any, ...], kwargs: Any, result: Any
-    ) -> None:
-        """What is computed from a checkpoint's tensor carries its name."""
-        names: set[str] = set()
-        for tensor in _tensors((args, kwargs)):
-            names |= self._names.get(tensor.untyped_storage().data_ptr(), set())
-        if not names:
-            return
-        for tensor in [*written, *_tensors(result)]:
-            key = tensor.untyped_storage().data_ptr()
-            if key in self._sources and not any(tensor is w for w in written):
-                continue  # a view
-            if key not in self._names:
-                self._alive.append(tensor)
-            self._names[key] = self._names.get(key, set()) | names
-            if any(tensor is w for w in written):
-                self._sources.pop(key, None)  # no longer what the checkpoint holds
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        if not values.is_meta:
-            yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _tensors(value)
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    if not func._schema.is_mutable:
-        return found
-    for index, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = args[index] if index < len(args) else kwargs.get(argument.name)
-        found.extend(_tensors(value))
-    return found
-
-
-def _piece(
-    index: int, target: Target, view: torch.Tensor, source: torch.Tensor
-) -> Piece | None:
-    """None when the views are not each other's image by steps alone."""
-    if view.element_size() != target.width:
-        return None
-    dims = [
-        (size, stride, step)
-        for size, stride, step in zip(source.shape, source.stride(), view.stride(), strict=True)
-        if size != 1
-    ]
-    dims.sort(key=lambda dim: -dim[1])
-    joined: list[tuple[int, int, int]] = []
-    for size, stride, step in dims:
-        if joined and joined[-1][1] == stride * size and joined[-1][2] == step * size:
-            joined[-1] = (joined[-1][0] * size, stride, step)
-        else:
-            joined.append((size, stride, step))
-    inner = 1
-    for size, stride, _ in reversed(joined):
-        if stride < inner:
-            return None  # elements that occur twice
-        inner = (size - 1) * stride + inner
-    return Piece(index, source.storage_offset(), view.storage_offset(), tuple(joined))
+    width = torch.empty(0, dtype=dtype).element_size()
+    numbers = torch.arange(torch.Size(shape).numel())
+    came_from = torch.zeros_like(numbers)
+    bits = 7 if width == 1 else 15
+    for shift in range(0, max(1, len(numbers).bit_length()), bits):
+        plane = ((numbers >> shift) & ((1 << bits) - 1)).to(_INTEGERS[width])
+        packed = pack(plane.view(dtype).view(shape)).reshape(-1)
+        if packed.numel() != numbers.numel() or packed.element_size() != width:
+            raise Unsupported("weights are packed into another size than they have")
+        came_from |= packed.view(_INTEGERS[width]).to(torch.int64) << shift
+    places = torch.full_like(numbers, -1)
+    places[came_from.clamp(0, len(numbers) - 1)] = numbers
+    if bool((places < 0).any()):
+        raise Unsupported("weights are packed in a way that is more than another order")
+    return Layout(len(numbers), places)
 
 
 def check_covers(plan: LoadPlan, proven: set[int]) -> None:

@@ -52,7 +52,7 @@ class Stage:
             values = bits[first:last]
             values = values if kept is None else values[kept]
             target = self.plan.targets[piece.target]
-            self._put(piece.target, offsets, self.plan.convert(values, name, target))
+            self._put(piece.target, target.place(offsets), self.plan.convert(values, name, target))
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
         """All of a tensor that has a map; what the rank holds already costs nothing."""
@@ -60,10 +60,12 @@ class Stage:
             count = int(mask.sum())
             if count == 0:
                 continue
-            if count * _DENSE < mask.numel() or piece.target in self._pending:
-                self._put(piece.target, _offsets(piece, mask), wanted[mask])
+            target = self.plan.targets[piece.target]
+            sparse = count * _DENSE < mask.numel() or piece.target in self._pending
+            if sparse or target.layout is not None:
+                self._put(piece.target, target.place(_offsets(piece, mask)), wanted[mask])
             else:
-                view = piece.target_view(self.plan.targets[piece.target].flat)
+                view = piece.target_view(target)
                 self._rows.append(_Rows(view, wanted, view.clone()))
                 self.elements += count
 
@@ -73,13 +75,13 @@ class Stage:
             target = self.plan.targets[index]
             integers = _INTEGERS[target.width]
             wanted = values.to(device=view.device, dtype=view.dtype).contiguous().view(integers)
-            now = view.as_strided(view.shape, view.stride()).view(integers)
+            now = target.read(list(view.shape), list(view.stride()), view.storage_offset())
             mask = now != wanted
             if bool(mask.any()):
                 places = torch.full((int(mask.sum()),), view.storage_offset())
                 for along, step in zip(mask.nonzero(as_tuple=True), view.stride(), strict=True):
                     places.add_(along.to(places.device), alpha=step)
-                self._put(index, places, wanted[mask])
+                self._put(index, target.place(places), wanted[mask])
 
     def _put(self, index: int, offsets: torch.Tensor, values: torch.Tensor) -> None:
         self._pending.setdefault(index, []).append((offsets, values))

@@ -19,7 +19,8 @@ import torch
 from .errors import Error, Unavailable, WrongBase
 from .feed_files import MappedState, read_move
 from .feed_link import Board, FeedLink
-from .load_plan import LoadPlan, Loader, Schema, Target, check_covers, learn, targets_of
+from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
+from .load_recorder import capture, learn
 from .plan_stage import Stage
 from .targets import element_width
 from .tensors import torch_dtype
@@ -60,6 +61,7 @@ class RankFollower:
 
     checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove that
     the plan is right: read back through it, the model's memory must hold them bit for bit.
+    layouts: of storages that the engine has put into another order, by their address.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RankFollower:
         *,
         label: str,
         checkpoint: str | None,
+        layouts: dict[int, Layout] | None = None,
     ) -> None:
         self.link = link
         self.label = label
@@ -78,6 +81,7 @@ class RankFollower:
         self._model = model
         self._load = load
         self._checkpoint = checkpoint
+        self._layouts = layouts
         self._lock = threading.Condition()
         self._turns = 0  # how often the memory was written to
         self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
@@ -173,7 +177,7 @@ class RankFollower:
 
     def _learn_targets(self) -> None:
         started = time.monotonic()
-        targets = targets_of(self._model)
+        targets = targets_of(self._model, self._layouts)
         schema, read = _open_checkpoint(self._checkpoint)
         plan = learn(self._load, targets, schema)
         proven: set[int] = set()
@@ -204,7 +208,7 @@ class RankFollower:
     def _prove_opaque(self, plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> None:
         for group in sorted(set(plan.opaque.values())):
             whole = [(n, read(n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in group]
-            writes = plan.capture(self._load, whole)
+            writes = capture(plan, self._load, whole)
             stage = Stage(plan)
             stage.put_writes(writes)
             if stage.seal().elements:
@@ -302,7 +306,7 @@ class RankFollower:
         whole = [
             (n, _torch_bits(state, n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in wanted
         ]
-        return plan.capture(self._load, whole)
+        return capture(plan, self._load, whole)
 
     def _known(self) -> set[str]:
         with self._lock:

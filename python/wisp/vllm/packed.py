@@ -7,13 +7,15 @@ keeps its linear layers as they were loaded.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..errors import Unsupported
+from ..load_plan import Layout, learn_layout
 
-__all__ = ["keep_unpacked", "refuse_packed"]
+__all__ = ["expert_layouts", "keep_unpacked", "refuse_packed"]
 
 
 def _is_ours() -> bool:
@@ -65,6 +67,27 @@ def refuse_packed(model: torch.nn.Module) -> None:
         emptied = isinstance(weight, torch.Tensor) and weight.numel() == 0
         if emptied or getattr(gemm, "__closure__", None) or getattr(gemm, "__defaults__", None):
             raise Unsupported(f"vLLM has packed the weights of '{name}' for this CPU; {_CURE}")
+
+
+def expert_layouts(model: torch.nn.Module) -> dict[int, Layout]:
+    """The order into which vLLM's CPU kernels put stacks of experts, by the stack's address."""
+    from vllm._custom_ops import cpu_prepack_moe_weight
+
+    layouts: dict[int, Layout] = {}
+    learned: dict[Any, Layout] = {}
+    for layer in model.modules():
+        kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+        experts = getattr(kernel, "fused_experts", None)
+        isa = getattr(experts, "isa", None)
+        if isa is None or getattr(experts, "_use_zentorch", True):
+            continue
+        for stack in (layer.w13_weight, layer.w2_weight):
+            shape = (1, *stack.shape[1:])
+            if (shape, stack.dtype) not in learned:
+                pack = partial(cpu_prepack_moe_weight, isa=isa)
+                learned[shape, stack.dtype] = learn_layout(pack, shape, stack.dtype)
+            layouts[stack.untyped_storage().data_ptr()] = learned[shape, stack.dtype]
+    return layouts
 
 
 _CURE = (

@@ -13,7 +13,7 @@ from ..errors import Conflict, Error, Invalid, Unavailable
 from ..feed_link import FeedLink
 from ..rank_follower import RankFollower, Served
 from .identity import engine_id, forget_engine, note_engine
-from .packed import refuse_packed
+from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             load,
             label=self.label,
             checkpoint=served,
+            layouts=expert_layouts(self.model),
         )
         self._info = init_info
         if get_world_group().local_rank == 0:
