@@ -44,6 +44,7 @@ class Conductor:
         self._link: FeedLink | None = None
         self._note: dict[str, Any] | None = None
         self._config = vllm_config
+        self._switched_to = ""  # what ranks say of themselves arrives a little later
         self.faults: list[str] = []
         self.last: dict[str, float] = {}
         self.pause_seconds: float | None = None
@@ -54,7 +55,7 @@ class Conductor:
         if note != self._note:
             if self._link is not None:
                 self._link.close()
-            self._link, self._note = None, note
+            self._link, self._note, self._switched_to = None, note, ""
             if note is not None:
                 settings = InitInfo(**note).feed(self._config.model_config.model)
                 self._link = FeedLink(settings, starts=False)
@@ -117,7 +118,8 @@ class Conductor:
             key = state_key(at["step"], at["state"]) if at else ""
             looked = board.passes >= passes + 2
             is_it = at is not None and step in (None, at["step"])
-            if at is not None and is_it and served is not None and served["key"] == key:
+            is_served = key and key in ((served or {}).get("key"), self._switched_to)
+            if at is not None and is_it and is_served:
                 if looked:
                     return Target(at, True)
             elif at is not None and (looked or (is_it and step is not None)):
@@ -161,6 +163,7 @@ class Conductor:
         if "error" in answer:
             self.faults = [*self.faults, answer["error"]][-20:]
             raise (Unavailable if answer.get("again") else Error)(answer["error"])
+        self._switched_to = answer["key"]
         self.last = phases_of(answer["times"])
         self.pause_seconds = answer["pause_seconds"]
         _log.info(

@@ -62,7 +62,7 @@ def _switch(core: Any, key: str, recompute: bool, asked: float, already: bool) -
         **answers[0]["times"], "asked": asked, "paused": began,
         "applied": began + applied - clock, "resumed": began + pause,
     }  # fmt: skip
-    return {"step": answers[0]["step"], "times": times, "pause_seconds": pause}
+    return {"key": key, "step": answers[0]["step"], "times": times, "pause_seconds": pause}
 
 
 def _forget_prefixes(core: Any, key: str, recompute: bool) -> None:

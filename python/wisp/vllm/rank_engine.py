@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +42,7 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         super().__init__(config, vllm_config, device, model)
         self._follower: RankFollower | None = None
         self._info: InitInfo | None = None
+        self.during: Callable[[], object] = lambda: None  #: called half-way, by tests that break it
         info = configured(vllm_config)
         if info is not None:
             self.init_transfer_engine(info)
@@ -96,7 +98,7 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def switch(self, key: str) -> Served:
         """Writes the staged state `key`."""
-        return self._required().switch(key, vote)
+        return self._required().switch(key, vote, self.during)
 
     def verify(self) -> int:
         """How many elements of this rank differ from the served state."""
