@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from . import runs
 from .errors import Fenced, Invalid, Unavailable
 from .model_files import write_model_files
 from .passing_weights import PassingWeights
@@ -36,8 +36,9 @@ class BucketWeightTransfer:
     A server that is dead or too slow is named in the log and left behind; training goes on as long
     as one server takes the step. Once it is back it is brought up to date, between syncs too.
 
-    servers: base URLs. Without any, the commit is all that is waited for, and servers follow the run
-      by themselves; samples may then carry a version that their server did not have yet.
+    servers: base URLs of vLLM servers; `sglang`: of SGLang servers. Without any, the commit is all
+      that is waited for, and servers follow the run by themselves; samples may then carry a version
+      that their server did not have yet.
     dtype: what the servers get: a torch dtype or its name, None for each tensor's own, or a
       function (name, tensor) -> dtype.
     mode: what becomes of requests under way: "keep", "wait" or "abort".
@@ -57,6 +58,7 @@ class BucketWeightTransfer:
         run: RunAddress,
         servers: Sequence[str] = (),
         *,
+        sglang: Sequence[str] = (),
         dtype: DtypeRule | str = "bfloat16",
         mode: Literal["keep", "wait", "abort"] = "keep",
         timeout: float = 300.0,
@@ -67,14 +69,15 @@ class BucketWeightTransfer:
         trust: Any = None,
         **options: Any,
     ) -> None:
-        if isinstance(servers, str):
-            raise Invalid(f"servers is a list of base URLs: [{servers!r}]")
+        if isinstance(servers, str) or isinstance(sglang, str):
+            raise Invalid("servers is a list of base URLs, also of one")
         if on_error not in ("warn", "raise"):
             raise Invalid('on_error is "warn" or "raise"')
         if mode not in ("keep", "wait", "abort"):
             raise Invalid('mode is "keep", "wait" or "abort"')
         self._run = run
         self.servers = list(servers)
+        self.sglang = list(sglang)
         self._dtype = _dtype_of(dtype)
         self._mode = mode
         self._timeout = float(timeout)
@@ -91,6 +94,7 @@ class BucketWeightTransfer:
         self.publisher: Any = None
         #: The newest step that is in the bucket.
         self.step: int | None = None
+        self._state = ""
         #: What became of the newest step on each server: a list of wisp.engines.Report.
         self.reports: list[Any] = []
 
@@ -108,9 +112,11 @@ class BucketWeightTransfer:
         if self._weights is None:
             self._weights = PassingWeights(self._dtype, keep=_keeps_still(sender))
         self._weights.take(iterator)
+        step = _version_of(sender)
         if self.publisher is None:
             self.publisher = self._open(sender)
-        if self._publish(_version_of(sender)):
+            self._warn_of_rewind(step)
+        if self._publish(step):
             self._drive()
 
     def resume(self) -> None:
@@ -134,6 +140,16 @@ class BucketWeightTransfer:
         options = self._with_side_files(sender)
         return Publisher(self._run, self._weights.tensors, dtype=self._weights.rule, **options)
 
+    def _warn_of_rewind(self, step: int | None) -> None:
+        """A resumed training does this, and one that was given another training's run."""
+        newest = self.publisher._next_step - 1
+        if step is not None and step <= newest:
+            logger.warning(
+                "%s is at step %s, and this training goes on with step %s: the run is rewound, and its "
+                "servers go back with it. Unless it was resumed, give each training a new run",
+                self.publisher.url, newest, step,
+            )  # fmt: skip
+
     def _publish(self, step: int | None) -> bool:
         """Whether the weights are in the bucket now, as `self.step`."""
         try:
@@ -145,8 +161,12 @@ class BucketWeightTransfer:
             return self._not_published(step, error)
         if self.publisher.failure is not None:
             return self._not_published(step, self.publisher.failure)
-        self.step = self.publisher.stats[-1].step
+        self._note_commit(self.publisher.stats[-1])
         return True
+
+    def _note_commit(self, report: Any) -> None:
+        self.step = report.step
+        self._state = report.state
 
     def _not_published(self, step: int | None, error: Exception) -> bool:
         if self._on_error == "raise":
@@ -180,13 +200,14 @@ class BucketWeightTransfer:
 
     def _drive(self) -> None:
         """Brings the servers to the newest step; returns when they are there, or left behind."""
-        if not self.servers:
+        if not (self.servers or self.sglang):
             return
         if self._driver is None:
             self._driver = self._connect()
         deadline = time.monotonic() + self._patience
+        waiting = False
         while True:
-            self.reports = self._driver.update(self.step)
+            self.reports = self._driver.update(self.step, state=self._state)
             for report in self.reports:
                 self._hear(report)
             if any(report.ok for report in self.reports):
@@ -198,17 +219,23 @@ class BucketWeightTransfer:
                     f"no server took step {self.step} within {self._patience:g} s ({causes}). "
                     "Start one, or let the training wait longer for it with patience="
                 )
+            if not waiting:
+                logger.warning("no server takes step %s; training waits for one", self.step)
+                waiting = True
             threading.Event().wait(min(left, _RETRY_SECONDS))
 
     def _connect(self) -> Any:
         from .engines import Driver
 
+        address = self._server_run or self.publisher.url
         return Driver(
-            self._server_run or self.publisher.url,
+            # A folder by its whole path: the servers run elsewhere.
+            address if "://" in address else os.path.abspath(address),
             self.servers,
+            sglang=self.sglang,
             mode=self._mode,
             timeout=self._timeout,
-            trust=runs.trust_of(self._options["trust"]),
+            trust=self._options["trust"],
             api_key=self._api_key,
             on_report=self._hear,
         )
@@ -222,8 +249,7 @@ class BucketWeightTransfer:
         elif cause != report.error_kind:
             self._behind[report.url] = report.error_kind
             logger.warning(
-                "%s does not serve step %s: %s. Training goes on without it; it is brought up to "
-                "date when it is back",
+                "%s does not serve step %s: %s. It is brought up to date when it is back",
                 report.url, self.step, report.error,
             )  # fmt: skip
 

@@ -58,10 +58,12 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
         model = trainer.accelerator.unwrap_model(trainer.model)
         self._tensors.clear()
         self._tensors.update(_checkpoint_parameters(trainer, model))
-        if self.publisher is None:
-            self.publisher = self._open(trainer)
         # The main process alone counts.
         step = broadcast_object_list([trainer.model_version + 1], from_process=0)[0]
+        if self.publisher is None:
+            self.publisher = self._open(trainer)
+            if trainer.accelerator.is_main_process:
+                self._warn_of_rewind(step)
         self._committed = self._publish(step)
         yield from ()
 
@@ -77,7 +79,7 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
 
     def _publish(self, step: int | None) -> bool:
         try:
-            self.step = self.publisher.publish(step).step
+            self._note_commit(self.publisher.publish(step))
         except (Fenced, Invalid):
             raise
         except Error as error:

@@ -41,8 +41,10 @@ std::unique_ptr<ServerSession> make_sglang_session(ServerCall server, SessionSet
 class Settled {
   public:
     bool holds(const EngineTarget& target) const {
-        const bool other_state = target_ && target_->step == target.step &&
-                                 !target_->state.empty() && !target.state.empty() &&
+        if (target.state.empty()) return true;
+        // Who moved the server before us may have moved it to another state of the same step.
+        if (!target_) return false;
+        const bool other_state = target_->step == target.step && !target_->state.empty() &&
                                  target_->state != target.state;
         return !other_state;
     }

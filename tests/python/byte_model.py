@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -15,6 +16,12 @@ _TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|start|>{% endif %}"
 )
+# How an answer is read back; TRL asks for it.
+_ANSWER = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|start|>",
+    "fields": {"content": {"close_pattern": r"<\|end\|>\s*", "content": "text"}},
+}
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -27,6 +34,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, bos_token="<|start|>", eos_token="<|end|>", pad_token="<|pad|>"
     )
     wrapped.chat_template = _TEMPLATE
+    wrapped.response_template = _ANSWER
     return wrapped
 
 
@@ -55,3 +63,8 @@ def save_tiny_qwen3(folder: Path, *, tied: bool = True, **settings: Any) -> Path
     Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights in a folder that was saved here."""
+    return load_file(folder / "model.safetensors")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import queue
-from types import SimpleNamespace
+import threading
+from collections import defaultdict
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,7 +18,12 @@ import byte_model  # noqa: E402
 import fsspec  # noqa: E402
 import numpy as np  # noqa: E402
 import trl_on_cpu  # noqa: E402, F401
+from accelerate import Accelerator  # noqa: E402
+from conftest import TREE  # noqa: E402
 from datasets import Dataset  # noqa: E402
+from engine_servers import ScriptedVllm  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+from trl.experimental.async_distillation import AsyncDistillationTrainer  # noqa: E402
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer  # noqa: E402
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # noqa: E402
 
@@ -62,34 +71,23 @@ class EndlessRollouts:
         )  # fmt: skip
 
 
-class RecordingDriver:
-    """In place of wisp.engines.Driver: what the servers were told, with answers made up."""
+class RecordingServer(ScriptedVllm):
+    """`steps` is what it was brought to, in order."""
 
-    def __init__(self):
+    def __init__(self, port=0):
         self.steps = []
-        self.dead = set()
-        self.closed = False
+        super().__init__(port)
 
-    def update(self, step):
-        self.steps.append(step)
-        return [self.report(url, step) for url in ("http://a", "http://b")]
-
-    def report(self, url, step):
-        ok = url not in self.dead
-        return SimpleNamespace(
-            url=url, ok=ok, served=step if ok else None, error="" if ok else "connection refused",
-            error_kind="" if ok else "unavailable",
-        )  # fmt: skip
-
-    def close(self):
-        self.closed = True
+    def answer(self, method, path, body):
+        if path == "/wisp/update":
+            self.steps.append(body["step"])
+        return super().answer(method, path, body)
 
 
-def recorded(transfer):
-    driver = RecordingDriver()
-    transfer.servers = ["http://a", "http://b"]
-    transfer._connect = lambda: driver
-    return driver
+@pytest.fixture
+def server():
+    with RecordingServer() as server:
+        yield server
 
 
 def trainer_of(folder, out, transfer, **settings):
@@ -113,8 +111,6 @@ def steps_of(run):
 
 def assert_published(run, folder, model):
     """The run's newest state is a checkpoint with the model's weights, rounded to bf16."""
-    from transformers import AutoModelForCausalLM
-
     wisp.export(run, folder)
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert loaded.dtype == torch.bfloat16
@@ -125,38 +121,58 @@ def assert_published(run, folder, model):
         assert torch.equal(tensor.view(torch.int16), wanted), name
 
 
-def test_the_step_is_the_model_version(tmp_path, model_folder):
+def test_the_step_is_the_model_version(tmp_path, model_folder, server):
     run = tmp_path / "run"
-    transfer = wisp.trl.BucketWeightTransfer(run)
-    driver = recorded(transfer)
+    transfer = wisp.trl.BucketWeightTransfer(run, servers=[server.url])
     trainer = trainer_of(model_folder, tmp_path / "out", transfer, max_steps=4, weight_sync_steps=2)
     trainer.train()
     # Before the first step, and after each second one.
     assert trainer.model_version == 3
-    assert trainer.rollout_worker.versions == [1, 2, 3] == driver.steps
+    assert trainer.rollout_worker.versions == [1, 2, 3] == server.steps
     assert steps_of(run) == [3, 2, 1]
-    assert driver.closed
+    assert server.run == str(run)
+    assert transfer.reports[0].pause_seconds == 0.004
     assert_published(run, tmp_path / "export", trainer.model)
 
 
-def test_a_resumed_training_goes_on_counting(tmp_path, model_folder):
+def test_a_resumed_training_goes_on_counting(tmp_path, model_folder, server, caplog):
     run = tmp_path / "run"
     settings = {"save_strategy": "steps", "save_steps": 2, "weight_sync_steps": 1}
-    first = wisp.trl.BucketWeightTransfer(run)
-    recorded(first)
+    first = wisp.trl.BucketWeightTransfer(run, servers=[server.url])
     trainer_of(model_folder, tmp_path / "out", first, max_steps=3, **settings).train()
     assert steps_of(run) == [4, 3, 2, 1]
 
     # TRL keeps the version only with its own worker: here it is as if the checkpoint said 3.
-    second = wisp.trl.BucketWeightTransfer(run)
-    driver = recorded(second)
+    second = wisp.trl.BucketWeightTransfer(run, servers=[server.url])
+    server.steps.clear()
     trainer = trainer_of(model_folder, tmp_path / "out", second, max_steps=4, **settings)
     trainer.model_version = 3
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
     # The state after the third step is gone: the servers go back behind it, and on from there.
-    assert driver.steps == [4, 5, 6] == trainer.rollout_worker.versions
+    assert "is at step 4, and this training goes on with step 4" in caplog.text
+    assert server.steps == [4, 5, 6] == trainer.rollout_worker.versions
     assert wisp.log(run)[0].step == 6
     assert_published(run, tmp_path / "export", trainer.model)
+
+
+def test_async_distillation_syncs_alike(tmp_path, model_folder, server):
+    """As much of that trainer as its weight sync looks at: a teacher is a server of its own."""
+    trainer = object.__new__(AsyncDistillationTrainer)
+    trainer.accelerator = Accelerator(cpu=True)
+    trainer.model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    trainer.weight_transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", [server.url])
+    trainer.rollout_worker = EndlessRollouts()
+    trainer.model_version = 0
+    trainer._lora_sync = False
+    trainer._metrics = {"train": defaultdict(list)}
+    for _ in range(2):
+        trainer._sync_weight()
+        with torch.no_grad():
+            trainer.model.model.norm.weight += 0.25
+    assert trainer.rollout_worker.versions == [1, 2] == server.steps
+    trainer._sync_weight()
+    trainer.weight_transfer.destroy()
+    assert_published(tmp_path / "run", tmp_path / "export", trainer.model)
 
 
 def weights():
@@ -170,29 +186,71 @@ def send(transfer, tensors):
     transfer.resume()
 
 
-def test_one_dead_server_is_named_and_left_behind(tmp_path, caplog):
-    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run")
-    driver = recorded(transfer)
+@contextmanager
+def said(text):
+    """An event that is set once the log says `text`, whichever thread it comes from."""
+    event = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            if text in record.getMessage():
+                event.set()
+
+    listener = Listener()
+    logging.getLogger("wisp").addHandler(listener)
+    try:
+        yield event
+    finally:
+        logging.getLogger("wisp").removeHandler(listener)
+
+
+def test_one_dead_server_is_named_and_left_behind(tmp_path, server, caplog):
+    other = RecordingServer()
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", servers=[server.url, other.url])
     state = weights()
     send(transfer, state)
-    driver.dead = {"http://b"}
+    assert server.served == other.served == 0
+    other.close()
     for _ in range(2):
         state["a"][3] += 1
         send(transfer, state)
-    named = [record.message for record in caplog.records if "http://b" in record.message]
-    assert len(named) == 1 and "connection refused" in named[0]
+    assert server.served == 2
     assert [report.ok for report in transfer.reports] == [True, False]
-    driver.dead = set()
-    send(transfer, state)
-    assert "http://b is back" in caplog.text
-    transfer.destroy()
+    named = [record.message for record in caplog.records if other.url in record.message]
+    assert len(named) == 1 and "does not serve step 1" in named[0]
+    with RecordingServer(other.port) as again, said(f"{other.url} is back") as back:
+        send(transfer, state)
+        assert back.wait(60)
+        assert again.steps == [3]
+        transfer.destroy()
 
 
 def test_all_dead_is_an_error_once_patience_is_over(tmp_path):
-    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", patience=0)
-    recorded(transfer).dead = {"http://a", "http://b"}
-    with pytest.raises(wisp.Unavailable, match=r"http://b: connection refused.*patience"):
+    with RecordingServer() as server:
+        address = server.url
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", servers=[address], patience=0)
+    with pytest.raises(wisp.Unavailable, match=rf"{address}.*patience"):
         send(transfer, weights())
+    transfer.destroy()
+
+
+def test_a_patient_training_waits_for_a_server(tmp_path, monkeypatch):
+    with RecordingServer() as server:
+        port, address = server.port, server.url
+    transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", servers=[address], patience=60)
+    late = []
+    first = threading.Lock()
+
+    def start_one(report):
+        """The first failure starts the server."""
+        if first.acquire(blocking=False):
+            late.append(RecordingServer(port))
+
+    monkeypatch.setattr(transfer, "_hear", start_one)
+    send(transfer, weights())
+    assert late[0].steps == [0] == [report.served for report in transfer.reports]
+    transfer.destroy()
+    late[0].close()
 
 
 class LockedStore(FsspecStore):
@@ -211,10 +269,11 @@ class LockedStore(FsspecStore):
         return super().create(key, data)
 
 
-def test_a_bucket_that_fails_costs_a_step(caplog):
+def test_a_bucket_that_fails_costs_a_step(server, caplog):
     store = LockedStore(fsspec.filesystem("memory"), "/locked", creates_exclusively=True)
-    transfer = wisp.trl.BucketWeightTransfer(store)
-    driver = recorded(transfer)
+    transfer = wisp.trl.BucketWeightTransfer(
+        store, servers=[server.url], server_run="s3://as/seen/there"
+    )
     state = weights()
     send(transfer, state)
     store.locked = True
@@ -223,7 +282,7 @@ def test_a_bucket_that_fails_costs_a_step(caplog):
     assert "the next sync brings everything" in caplog.text
     store.locked = False
     send(transfer, state)
-    assert len(driver.steps) == 2
+    assert len(server.steps) == 2 and server.run == "s3://as/seen/there"
     served = {n: torch.zeros(t.shape, dtype=torch.bfloat16) for n, t in state.items()}
     with wisp.Follower(store, served) as follower:
         follower.sync()
@@ -250,3 +309,19 @@ def test_tensors_may_be_gone_after_they_were_handed_over(tmp_path):
     for name, tensor in state.items():
         assert torch.equal(served[name].view(torch.int16), tensor.half().view(torch.int16))
     transfer.destroy()
+
+
+def test_the_example_reads_its_arguments(capsys):
+    path = TREE / "examples" / "trl_async_grpo.py"
+    spec = importlib.util.spec_from_file_location("trl_async_grpo", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    command = "--model m --run r --server http://a --server http://b --steps 3 --sharded"
+    given = example.arguments(command.split())
+    assert given.server == ["http://a", "http://b"] and given.steps == 3 and given.sharded
+    with pytest.raises(SystemExit):
+        example.arguments(["--model", "m", "--run", "r"])
+    assert "--server" in capsys.readouterr().err
+    rows = example.sums(3)
+    completions = [[{"content": f"It is {answer}."}] for answer in rows["answer"]]
+    assert example.right_answer(completions, answer=rows["answer"]) == [1.0, 1.0, 1.0]

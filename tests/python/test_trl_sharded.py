@@ -49,7 +49,7 @@ class CommittedSteps:
         self.run = run
         self.steps = []
 
-    def update(self, step):
+    def update(self, step, *, state):
         assert wisp.log(self.run, 1)[0].step == step
         self.steps.append(step)
         return [type("Report", (), {"url": "a", "ok": True, "served": step})]

@@ -1,9 +1,9 @@
 """For tests only: TRL's AsyncGRPOTrainer where there is no GPU.
 
 TRL 1.16 takes a GPU for granted in two places: it asks torch.cuda for the name of the device, to
-look up its peak speed, and it attends with a FlashAttention kernel that it downloads. Importing this
-module answers the first with "cpu" and the second with scaled_dot_product_attention, which computes
-the same. Nothing that publishes or transfers weights is touched.
+look up its peak speed, and it attends with a FlashAttention kernel that it downloads. Importing
+this module answers the first with "cpu" and the second with scaled_dot_product_attention, which
+computes the same. Nothing that publishes or transfers weights is touched.
 """
 
 from __future__ import annotations
