@@ -12,6 +12,31 @@ namespace {
 
 constexpr int kRaces = 100;
 
+/// Nothing when there is nothing to edit.
+Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const LogEntry& head,
+                                                        CommitKind kind,
+                                                        const UpkeepOptions& options,
+                                                        const EditMap& edit) {
+    const Commit& newest = head.commit;
+    Commit commit;
+    commit.kind = kind;
+    commit.epoch = newest.epoch;
+    commit.writer = "upkeep";
+    commit.owner = newest.owner;
+    commit.expires_ms = newest.expires_ms;
+    commit.state = newest.state;
+    commit.schema = newest.schema;
+    commit.total_elements = newest.total_elements;
+    commit.floor = newest.floor;
+    commit.anchor_seq = newest.anchor_seq;
+    WISP_ASSIGN(commit.map, log.map_of(head));
+    if (!edit(newest, *commit.map, commit.floor)) return std::nullopt;
+    thin(*commit.map);
+    commit.map_seq = newest.seq + 1;
+    WISP_ASSIGN(auto appended, log.append(std::move(commit), head, options.signer));
+    return appended;
+}
+
 }  // namespace
 
 Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
@@ -19,25 +44,23 @@ Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
     WISP_ASSIGN(std::optional<LogEntry> head, log.head());
     for (int race = 0; race < kRaces; ++race) {
         if (!head) return std::optional<LogEntry>{};
-        const Commit& newest = head->commit;
-        Commit commit;
-        commit.kind = kind;
-        commit.epoch = newest.epoch;
-        commit.writer = "upkeep";
-        commit.owner = newest.owner;
-        commit.expires_ms = newest.expires_ms;
-        commit.state = newest.state;
-        commit.schema = newest.schema;
-        commit.total_elements = newest.total_elements;
-        commit.floor = newest.floor;
-        commit.anchor_seq = newest.anchor_seq;
-        WISP_ASSIGN(commit.map, log.map_of(*head));
-        if (!edit(newest, *commit.map, commit.floor)) return std::optional<LogEntry>{};
-        thin(*commit.map);
-        commit.map_seq = newest.seq + 1;
-        WISP_ASSIGN(auto appended, log.append(std::move(commit), head, options.signer));
-        if (appended.won) return std::optional<LogEntry>(std::move(appended.entry));
-        head = std::move(appended.entry);
+        auto appended = append_after(log, *head, kind, options, edit);
+        if (!appended) {
+            // Whoever slept here may wake up below the floor: the edit is made again above it.
+            const ErrorKind what = appended.error().kind;
+            const std::uint64_t seq = head->commit.seq;
+            if (what != ErrorKind::kFenced && what != ErrorKind::kGap) {
+                return std::unexpected(std::move(appended).error());
+            }
+            WISP_ASSIGN(head, log.head());
+            if (!head || head->commit.seq <= seq) {
+                return std::unexpected(std::move(appended).error());
+            }
+            continue;
+        }
+        if (!*appended) return std::optional<LogEntry>{};
+        if ((*appended)->won) return std::optional<LogEntry>(std::move((*appended)->entry));
+        head = std::move((*appended)->entry);
     }
     return fail(ErrorKind::kConflict,
                 fmt::format("others keep writing to {}; try again", shown(log.where().url)));
