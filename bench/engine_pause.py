@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""How long a step stops vLLM: against a plain scatter, and against vLLM's own patch loader.
+
+A model of the shape of SmolLM2-135M with random weights is trained for some steps at a learning rate
+of reinforcement learning, published, and followed by a real vLLM engine in this process. The pause is what
+the engine measures, from stopped to running. For each step the same positions are also written by a plain
+index_copy_ per parameter, and the last step once more by load_checkpoint_weight_patches. One line of JSON
+per run is added to bench/results/engines.jsonl.
+
+usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--out FILE]
+needs build/torch-venv and PYTHONPATH=build/release/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.update(
+    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1",
+    VLLM_LOGGING_LEVEL="ERROR",
+)  # fmt: skip
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch  # noqa: E402
+import wisp  # noqa: E402
+import wisp.vllm  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+
+def smollm2_shape(layers: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=layers,
+        num_attention_heads=9, num_key_value_heads=3, head_dim=64, tie_word_embeddings=True,
+        max_position_embeddings=512,
+    )  # fmt: skip
+
+
+def change(model: Any, share: float, generator: torch.Generator) -> None:
+    """What a small AdamW step does to bf16 weights: a share of them moves to a neighbour."""
+    with torch.no_grad():
+        for tensor in model.parameters():
+            bits = tensor.data.view(torch.int16).view(-1)
+            count = max(1, int(share * bits.numel()))
+            places = torch.randint(0, bits.numel(), (count,), generator=generator)
+            bits[places] ^= 1
+
+
+def plain_scatter(stage: Any) -> float:
+    """The same positions, by the plainest means, in the same process: writes what is there."""
+    parts = [(s.flat, s.offsets, s.flat[s.offsets]) for s in stage._scatters]
+    began = time.perf_counter()
+    for flat, offsets, values in parts:
+        flat.index_copy_(0, offsets, values)
+    return time.perf_counter() - began
+
+
+def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
+    from vllm.model_executor.model_loader.checkpoint_weight_patch import (
+        CheckpointWeightPatch,
+        load_checkpoint_weight_patches,
+    )
+
+    patches = [
+        CheckpointWeightPatch(name, shape, torch.bfloat16, values, places)
+        for name, shape, places, values in changes
+    ]
+    began = time.perf_counter()
+    load_checkpoint_weight_patches(model, patches)
+    return time.perf_counter() - began
+
+
+def last_changes(follower: Any, board: Any) -> list[tuple[Any, ...]]:
+    from wisp.feed_files import read_move
+
+    shapes = {name: tuple(shape) for name, _, shape in board.schema}
+    move = board.moves[-1]
+    return [
+        (name, shapes[name], torch.from_numpy(places.copy()),
+         torch.from_numpy(bits.copy().view("i2")).view(torch.bfloat16))
+        for name, places, bits in read_move(follower.link.folder, move, dict.fromkeys(shapes, 2))
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--share", type=float, default=0.0045)
+    parser.add_argument("--out", type=Path, default=Path("bench/results/engines.jsonl"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        measure(Path(folder), options)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
+    from vllm import LLM
+
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    model = LlamaForCausalLM(smollm2_shape(options.layers)).to(torch.bfloat16)
+    model.save_pretrained(folder / "served")
+    publisher = wisp.Publisher(str(folder / "run"), model)
+    publisher.publish(0)
+    publisher.flush()
+    llm = LLM(
+        str(folder / "served"), skip_tokenizer_init=True, dtype="bfloat16", max_model_len=256,
+        enforce_eager=True, max_num_seqs=4, weight_transfer_config={"backend": "wisp"},
+        additional_config={"wisp": {"run": str(folder / "run"), "poll": 0.2}},
+    )  # fmt: skip
+    worker = llm.llm_engine.model_executor.driver_worker.worker
+    follower = worker.weight_transfer_engine._follower
+    wisp.vllm.update(llm, 0, timeout=600)
+    pauses, applies, plains, phases = [], [], [], []
+    changed = 0
+    for step in range(1, options.steps + 1):
+        change(model, options.share, generator)
+        publisher.publish(step)
+        publisher.flush()
+        served = follower.wait_staged(lambda s, step=step: s.step == step, 600)
+        stage = follower._staged[served.key][1]
+        changed = stage.elements
+        plains.append(min(plain_scatter(stage) for _ in range(3)))
+        answer = wisp.vllm.update(llm, step, timeout=600)
+        pauses.append(answer["pause_seconds"])
+        applies.append(answer["phases"]["applied"])
+        phases.append(answer["phases"])
+    board = follower.link.board
+    theirs = patch_loader(worker.model_runner.get_model(), last_changes(follower, board))
+    assert follower.verify() == 0
+    total = sum(p.numel() for p in model.parameters())
+    middle = statistics.median
+    result = {
+        "bench": "engine_pause", "parameters": total, "changed": changed,
+        "share": round(changed / total, 5), "steps": options.steps,
+        "pause_ms": round(1000 * middle(pauses), 3), "applied_ms": round(1000 * middle(applies), 3),
+        "plain_scatter_ms": round(1000 * middle(plains), 3),
+        "vllm_patch_loader_ms": round(1000 * theirs, 1),
+        "times_plain": round(middle(pauses) / middle(plains), 2),
+        "times_faster_than_patch_loader": round(theirs / middle(pauses), 1),
+        "phases_ms": {
+            name: round(1000 * middle([p[name] for p in phases]), 3) for name in phases[0]
+        },
+        "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
+    publisher.close()
+    print(json.dumps(result, indent=2))
+    with options.out.open("a") as out:
+        out.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
