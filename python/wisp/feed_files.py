@@ -1,8 +1,8 @@
 """What a host's feed and its readers share: a folder in memory, a state, and moves of it.
 
 The folder belongs to one user and one run. `state-N.safetensors` holds the newest proven state,
-`move-N` what changed on the way to it, `turn` is locked by the feed while it writes the state and by
-readers while they read it whole. Positions are int64, bits have the width of their elements.
+`move-N` what changed on the way to it, `turn` is locked by the feed while it writes the state and
+by readers while they read it whole. Positions are int64, bits have the width of their elements.
 """
 
 from __future__ import annotations

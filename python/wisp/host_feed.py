@@ -2,8 +2,8 @@
 
 It fetches, verifies, decodes and proves every step once, keeps the newest state in shared memory
 (wisp.feed_files), and tells whoever is connected of each move. It starts with the first reader
-(wisp.feed_link) and ends when the last one is gone. Messages are lines of JSON on a Unix socket that
-only its user can reach.
+(wisp.feed_link) and ends when the last one is gone. Messages are lines of JSON on a Unix socket
+that only its user can reach.
 
 usage: python -m wisp.host_feed FOLDER    with FeedSettings as JSON on its standard input
 """
@@ -29,7 +29,7 @@ from . import _native
 from .errors import Error
 from .feed_files import FeedSettings, Move, WriterTurn, state_layout, write_move
 from .follower import Follower
-from .targets import SharedTarget
+from .targets import SharedTarget, element_width
 
 __all__ = ["Feed"]
 
@@ -39,6 +39,7 @@ _KEPT_BYTES = 64 << 20  # or half of the state, if that is more
 _KEPT_FAULTS = 20
 _LONELY = 5.0  # seconds without a reader after which it ends
 _AWAITED = 60.0  # the same before the first one
+_ABANDONED = 600.0  # the same since the last write of one that was killed
 
 
 class _SharedState(SharedTarget):
@@ -92,8 +93,6 @@ class _SharedState(SharedTarget):
 
 
 def _size(dtype: str, shape: tuple[int, ...]) -> int:
-    from .targets import element_width
-
     return int(np.prod(shape, dtype=np.int64)) * element_width(dtype)
 
 
@@ -130,11 +129,11 @@ class Feed:
     def _make_follower(self) -> Follower:
         settings = self._settings
         bases: list[Any] = [*self._folder.glob("left-*.safetensors"), settings.base]
-        base = next((b for b in bases if b and os.path.exists(b)), None) if self._trusts_base else None
+        base = next((b for b in bases if b and os.path.exists(b)), None)
         follower = _TellingFollower(
             settings.run,
             self._shared,
-            base=base,
+            base=base if self._trusts_base else None,
             trust=settings.trust,
             scratch=settings.scratch,
             replica_id=settings.replica_id,
@@ -354,6 +353,18 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
+def _sweep(home: Path) -> None:
+    """Frees the memory of feeds that were killed and that nobody has started again."""
+    for lock in home.glob("*/feed.lock"):
+        if time.time() - (lock.parent / "turn").stat().st_mtime < _ABANDONED:
+            continue
+        with contextlib.suppress(OSError), open(lock, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for pattern in ("state-*", "left-*", "move-*"):
+                for path in lock.parent.glob(pattern):
+                    path.unlink()
+
+
 def main() -> int:
     """Feeds, if nobody else does."""
     folder = Path(sys.argv[1])
@@ -367,6 +378,8 @@ def main() -> int:
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     _clear(folder)
+    with contextlib.suppress(OSError):
+        _sweep(folder.parent)
     feed = Feed(folder, settings)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / ".feed.sock"))

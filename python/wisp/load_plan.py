@@ -1,9 +1,10 @@
 """Where each element of a checkpoint lives in the parameters of a running model, on this rank.
 
-An engine's model fuses, slices, stacks and pads what a checkpoint holds. How it does that is learned
-from the model itself: its own `load_weights` runs once while every write to its memory is caught, not
-done. The views that meet in each copy give an affine map from positions in the checkpoint's tensor to
-offsets in the model's memory. A delta is then a scatter that costs what it changed.
+An engine's model fuses, slices, stacks and pads what a checkpoint holds. How it does that is
+learned from the model itself: its own `load_weights` runs once while every write to its memory is
+caught, not done. The views that meet in each copy give an affine map from positions in the
+checkpoint's tensor to offsets in the model's memory. A delta is then a scatter that costs what it
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Schema = list[tuple[str, torch.dtype, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Layout:
-    """An order of elements that the engine chose after loading, the same in every `unit` of them."""
+    """An order of elements that the engine chose after loading, the same in every `unit`."""
 
     unit: int
     places: torch.Tensor  #: where each element that the loader knows of is now
@@ -213,7 +214,7 @@ def targets_of(
 def learn_layout(
     pack: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype
 ) -> Layout:
-    """Where `pack` puts the elements of a tensor: found by packing their numbers, 15 bits at a time.
+    """Where `pack` puts the elements of a tensor: found by packing their numbers, bit by bit.
 
     Unsupported when it does more than move them.
     """

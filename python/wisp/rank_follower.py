@@ -1,7 +1,7 @@
 """One rank of an engine at its host's feed: stages each step beside serving, switches when told.
 
-Nothing here knows which engine it is: that gives the model's loader, the memory it serves from, and a
-way for its ranks to agree.
+Nothing here knows which engine it is: that gives the model's loader, the memory it serves from,
+and a way for its ranks to agree.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def state_key(step: int, state: str) -> str:
 class RankFollower:
     """Keeps a stage of the newest state ready; `switch` writes it.
 
-    checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove that
-    the plan is right: read back through it, the model's memory must hold them bit for bit.
+    checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove
+    the plan: read back through it, the model's memory must hold them bit for bit.
     layouts: of storages that the engine has put into another order, by their address.
     """
 
@@ -125,7 +125,8 @@ class RankFollower:
             else:
                 found = self._staged.get(key, (None, None))
             served, stage = found
-            missing = "" if served else self.failure or f"step {key.partition(':')[0]} is not staged"
+            unknown = f"step {key.partition(':')[0]} is not staged"
+            missing = "" if served else self.failure or unknown
             _refuse(vote(_number(served), missing), Unavailable)
             complaint = ""
             try:

@@ -35,6 +35,10 @@ SIZES = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "max_position_embeddings": 256,
 }  # fmt: skip
+FUSED = {
+    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
+}  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 
 
@@ -80,7 +84,7 @@ class Trainer:
 
 
 def is_greedy(model: Any, tokens: list[int], start: int, end: int, slack: float = 0.15) -> bool:
-    """Whether tokens[start:end] are the most likely ones after those before, but for close calls."""
+    """Whether tokens[start:end] are the likeliest after those before, but for close calls."""
     with torch.no_grad():
         logits = model(torch.tensor([tokens])).logits[0].float()
     for at in range(start, end):
@@ -117,8 +121,7 @@ def fused_bits(state: dict[str, Any], vocabulary: int) -> dict[str, Any]:
     for name, tensor in state.items():
         if name == "lm_head.weight":
             continue  # tied
-        for part, fused in (("q_proj", "qkv_proj"), ("k_proj", "qkv_proj"), ("v_proj", "qkv_proj"),
-                            ("gate_proj", "gate_up_proj"), ("up_proj", "gate_up_proj")):  # fmt: skip
+        for part, fused in FUSED.items():
             if f".{part}." in name:
                 name = name.replace(part, fused)
                 tensor = torch.cat([held[name], tensor]) if name in held else tensor
@@ -151,14 +154,16 @@ def test_twenty_steps_of_training_are_served_bit_for_bit(dense: Trainer) -> None
         assert set(now) == set(expected)
         for name, wanted in expected.items():
             assert torch.equal(now[name], wanted), (step, name)
-        answer = llm.generate([{"prompt_token_ids": PROMPT}], sampling, use_tqdm=False)[0].outputs[0]
+        prompt = [{"prompt_token_ids": PROMPT}]
+        answer = llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0]
         tokens = [*PROMPT, *answer.token_ids]
         reference = dense.reference(str(step))
         assert is_greedy(reference, tokens, len(PROMPT), len(tokens)), step
         assert [span.version for span in answer.weight_versions] == [str(step)]
     assert not is_greedy(dense.reference("3"), tokens, len(PROMPT), len(tokens)), "no test at all"
     exact = dense.reference("20").generate(
-        torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0
+        torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None,
+        pad_token_id=0,
     )
     assert exact[0].tolist() == tokens
     # Behind by several steps: one move. Set back: back.
@@ -234,7 +239,7 @@ def test_ranks_switch_together_under_load_and_survive_faults(
             server.call("/wisp/update", {"step": 0})
         info = {"run": mixture.run, "poll": 0.2}
         assert server.call("/wisp/init", {"init_info": info})["initialized"]
-        assert server.call("/wisp/init", {"init_info": info})["initialized"]  # as often as one likes
+        assert server.call("/wisp/init", {"init_info": info})["initialized"]  # once more
         with pytest.raises(Refused, match="409.*follows"):
             server.call("/wisp/init", {"init_info": {"run": mixture.run + "2"}})
         assert server.call("/wisp/update", {"step": 0, "timeout": 120})["served"] == 0

@@ -81,7 +81,7 @@ class Server:
             except (OSError, Refused):
                 if self.process.poll() is not None or time.monotonic() > end:
                     self.close()
-                    raise AssertionError(f"the server did not start:\n{self.log()[-4000:]}") from None
+                    raise AssertionError(f"no server:\n{self.log()[-4000:]}") from None
                 time.sleep(0.2)
 
     def call(self, path: str, body: dict[str, Any] | None = None, timeout: float = 120) -> Any:

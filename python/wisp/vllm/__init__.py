@@ -2,8 +2,8 @@
 
     vllm serve MODEL --weight-transfer-config '{"backend": "wisp"}'
 
-vLLM finds `register` by its entry point and calls it in every one of its processes. For an engine in
-your own process, `update(llm)` does what POST /wisp/update does for a server.
+vLLM finds `register` by its entry point and calls it in every one of its processes. For an engine
+in your own process, `update(llm)` does what POST /wisp/update does for a server.
 """
 
 from __future__ import annotations

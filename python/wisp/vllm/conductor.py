@@ -32,6 +32,10 @@ class Target:
         self.key = state_key(at["step"], at["state"])
         self.served = served
 
+    def answer(self) -> dict[str, Any]:
+        """For whoever asked for what is served already."""
+        return {"served": self.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
+
 
 class Conductor:
     """For one engine, in the process that its users talk to. Blocking: call it from a thread."""
@@ -72,8 +76,10 @@ class Conductor:
     def status(self) -> dict[str, Any]:
         """What GET /wisp/status answers."""
         info = self.info()
-        empty = {"run": None, "mode": None, "initialized": False, "served": None, "staged": None,
-                 "head": None, "ranks": 0, "faults": list(self.faults), "last": self.last}  # fmt: skip
+        empty = {
+            "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
+            "head": None, "ranks": 0, "faults": list(self.faults), "last": self.last,
+        }  # fmt: skip
         if info is None or self._link is None:
             return empty
         board = self._link.board

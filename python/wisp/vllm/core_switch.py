@@ -1,6 +1,7 @@
 """The switch itself, inside vLLM's engine core: pause, write, name the version, go on.
 
-All of it is one call, so that nobody who dies half-way, driver or API server, leaves the engine paused.
+All of it is one call, so that nobody who dies half-way, driver or API server, leaves the engine
+paused.
 """
 
 from __future__ import annotations

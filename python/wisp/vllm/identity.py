@@ -36,6 +36,7 @@ def _note() -> Path:
 def note_engine(init_info: dict[str, Any]) -> None:
     """Written by a rank, for the API server of its engine."""
     path = _note()
+    _sweep(path.parent)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(init_info))
     fresh.rename(path)
@@ -47,6 +48,15 @@ def read_note() -> dict[str, Any] | None:
         return json.loads(_note().read_text())
     except (FileNotFoundError, ValueError):
         return None
+
+
+def _sweep(home: Path) -> None:
+    """What engines that were killed have left."""
+    for path in [*home.glob("engine-*.json"), *home.glob("self-*")]:
+        owner = path.name.split("-")[1]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
 
 
 def forget_engine() -> None:

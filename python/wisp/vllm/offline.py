@@ -35,7 +35,7 @@ def update_offline(
     conductor = _conductor(llm)
     target = conductor.ready(step, timeout)
     if target.served:
-        return {"served": target.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
+        return target.answer()
     return conductor.note_switch(_core(llm, "wisp_update", target.key, mode, recompute))
 
 

@@ -1,8 +1,8 @@
 """Copies of weights that vLLM keeps beside its parameters, in a layout of their own.
 
-On a CPU, linear layers may be packed for oneDNN, AMX or zentorch, and the parameter emptied. A write to
-the parameter would then change nothing that is served, or fail half-way. An engine with this backend
-keeps its linear layers as they were loaded.
+On a CPU, linear layers may be packed for oneDNN, AMX or zentorch, and the parameter emptied. A
+write to the parameter would then change nothing that is served, or fail half-way. An engine with
+this backend keeps its linear layers as they were loaded.
 """
 
 from __future__ import annotations
@@ -91,6 +91,6 @@ def expert_layouts(model: torch.nn.Module) -> dict[int, Layout]:
 
 
 _CURE = (
-    "it serves from that copy, which a step would not reach: serve this model on another device, or "
-    "reload it from an export of each step"
+    "it serves from that copy, which a step would not reach: serve this model on another device, "
+    "or reload it from an export of each step"
 )

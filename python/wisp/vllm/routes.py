@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from ..errors import Error, Invalid, NotFound, Unavailable
+from ..errors import Error, Invalid, Unavailable
 from .conductor import Conductor, self_owner
 from .settings import InitInfo, configured, same_run
 
@@ -25,7 +25,6 @@ __all__ = ["WispRoutes", "attach_to_server"]
 _log = logging.getLogger("wisp.engine")
 _MODES = ("keep", "wait", "abort")
 _AGAIN = 5.0  # seconds after a switch that failed, in self mode
-_STATUS = {Unavailable: 503, Invalid: 409, NotFound: 409}
 
 
 def attach_to_server() -> None:
@@ -63,8 +62,8 @@ class WispRoutes:
         """Adds the routes, unless the server has another backend."""
         args = getattr(app.state, "args", None)
         config = getattr(args, "weight_transfer_config", None)
-        backend = config.get("backend") if isinstance(config, dict) else getattr(config, "backend", "")
-        if backend != "wisp":
+        config = config if isinstance(config, dict) else vars(config or object)
+        if config.get("backend") != "wisp":
             return
         router = APIRouter(prefix="/wisp")
         for path, method, handler in (
@@ -129,7 +128,7 @@ class WispRoutes:
             code = 409 if isinstance(error, Error) else 400
             return _error(code, str(error))
         except Error as error:
-            return _error(_STATUS.get(type(error), 500), str(error))
+            return _error(503 if isinstance(error, Unavailable) else 409, str(error))
         except Exception as error:  # noqa: BLE001 - a driver must get an answer
             _log.exception("a request failed")
             return _error(500, f"{type(error).__name__}: {error}")
@@ -187,7 +186,7 @@ class _Server:
                 left = max(0.0, end - time.monotonic())
                 target = await self.threaded(self.conductor.ready, step, left)
                 if target.served:
-                    return {"served": target.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
+                    return target.answer()
                 with contextlib.suppress(Unavailable):
                     return await self._switch(target.key, mode, bool(told.get("recompute")))
                 if time.monotonic() >= end:

@@ -27,7 +27,7 @@ class InitInfo(WeightTransferInitInfo):
     """The run to follow.
 
     trust: public keys (texts or files on the server); with any, only what they signed is accepted.
-    mode: "push" (somebody tells when to switch), "self" (the server does, whenever a step is there).
+    mode: "push" (somebody tells when to switch), "self" (the server does, as soon as it can).
     base: a checkpoint to start from instead of fetching one; the served folder if None.
     """
 
