@@ -48,6 +48,8 @@ int run(int argc, char** argv) {
     wisp::cli::add_pull(app, outcome);
     wisp::cli::add_log(app, outcome);
     wisp::cli::add_status(app, outcome);
+    wisp::cli::add_dashboard(app, outcome);
+    wisp::cli::add_report(app, outcome);
     wisp::cli::add_compact(app, outcome);
     wisp::cli::add_retain(app, outcome);
     wisp::cli::add_scrub(app, outcome);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "layers.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -24,22 +25,6 @@ struct LayerRow {
 
 double ratio(std::uint64_t x, std::uint64_t y) {
     return y == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(y);
-}
-
-/// "model.layers.12.mlp.up_proj.weight" belongs to "layer 12"; what is in no layer stands alone.
-std::string layer_of(const std::string& tensor) {
-    for (const char* lead : {".layers.", ".h.", ".blocks.", "layers."}) {
-        const auto at = tensor.find(lead);
-        if (at == std::string::npos) continue;
-        const auto begin = at + std::string(lead).size();
-        const auto end = tensor.find('.', begin);
-        const std::string number = tensor.substr(begin, end - begin);
-        if (!number.empty() &&
-            std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
-            return "layer " + number;
-        }
-    }
-    return tensor;
 }
 
 std::vector<LayerRow> group_by_layer(const FileReport& report) {

@@ -25,6 +25,8 @@ void add_follow(CLI::App& app, Outcome& outcome);
 void add_pull(CLI::App& app, Outcome& outcome);
 void add_log(CLI::App& app, Outcome& outcome);
 void add_status(CLI::App& app, Outcome& outcome);
+void add_dashboard(CLI::App& app, Outcome& outcome);
+void add_report(CLI::App& app, Outcome& outcome);
 void add_compact(CLI::App& app, Outcome& outcome);
 void add_retain(CLI::App& app, Outcome& outcome);
 void add_scrub(CLI::App& app, Outcome& outcome);

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build make git ccache pkg-config
        libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev
-       libcurl4-openssl-dev libpugixml-dev prometheus-cpp-dev)
+       libcurl4-openssl-dev libpugixml-dev prometheus-cpp-dev libcpp-httplib-dev libcairo2-dev)
 python=(python3 python3-venv ca-certificates)
 clang=(clang-19 libclang-rt-19-dev)
 
@@ -16,7 +16,7 @@ long=false
 case $group in
     build) packages=("${build[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
-                     libgtest-dev libgmock-dev libcpp-httplib-dev
+                     libgtest-dev libgmock-dev chromium
                      python3-dev binutils libnuma1
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
@@ -112,11 +112,21 @@ fill_torch() {
     touch "$shim/RECORD"
 }
 
+# The page is built from packages of npm; Debian's node is too old for them, a wheel carries one.
+fill_page() {
+    local venv
+    pip_install "$1" -r "$2"
+    venv=$(cd "$1" && pwd)
+    (cd dashboard && PATH=$venv/bin:$PATH retry npm ci --no-audit --no-fund --loglevel=error >&2)
+}
+
 install_packages
 case $group in
     test)  make_venv build/venv tests/requirements.txt
            make_venv build/torch-venv tests/requirements-torch.txt fill_torch \
                tests/overrides-torch.txt
+           make_venv build/page-venv tests/dashboard/requirements.txt fill_page \
+               dashboard/package-lock.json
            tools/test_servers.sh
            if $long; then tools/test_servers.sh local_cas_server-1.8.0; fi ;;
     bench) make_venv build/bench-venv bench/requirements.txt fill_bench \

@@ -56,6 +56,7 @@ struct Follower::State {
     std::int64_t head_time_ms = 0;
     std::int64_t head_expires_ms = 0;
     std::int64_t last_heartbeat_ms = 0;
+    std::optional<std::int64_t> last_pause_us;
     std::deque<std::int64_t> intervals_ms;
 
     void know(const LogEntry& entry) {
@@ -95,6 +96,7 @@ struct Follower::State {
     }
 
     Result<void> tell(const Moved& moved) {
+        last_pause_us = static_cast<std::int64_t>(moved.apply_seconds * 1e6);
         FollowEvent told =
             event(moved.joined ? FollowEvent::Kind::kJoined : FollowEvent::Kind::kApplied);
         told.fetched_bytes = moved.fetched.bytes;
@@ -219,7 +221,8 @@ struct Follower::State {
         if (!now && time - last_heartbeat_ms < options.heartbeat.count()) return;
         last_heartbeat_ms = time;
         const std::string text =
-            write_heartbeat({log.run(), at.seq, at.step, at.count, std::string(state)});
+            write_heartbeat({log.run(), at.seq, at.step, at.count, std::string(state),
+                             last_pause_us, options.heartbeat.count()});
         // Advice only: a replica that may not write follows all the same.
         (void)log.where().store->put(
             log.where().key(std::string(kReplicasPrefix) + options.replica_id), as_bytes(text));

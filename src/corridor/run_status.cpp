@@ -1,13 +1,10 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/log_line.hpp"
+#include "corridor/replica_lines.hpp"
 #include "fetch/route.hpp"
-#include "format/heartbeat.hpp"
 #include "format/run_keys.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/run.hpp"
@@ -16,7 +13,6 @@ namespace wisp {
 namespace {
 
 constexpr std::size_t kPage = 1000;
-constexpr std::size_t kMostReplicas = 10'000;
 
 /// Every object under a prefix, page by page.
 Result<void> for_each_object(const Location& where, const std::string& prefix,
@@ -28,30 +24,6 @@ Result<void> for_each_object(const Location& where, const std::string& prefix,
         if (page.size() < kPage) return {};
         after = page.back().key;
     }
-}
-
-Result<void> read_replicas(const CommitLog& log, std::int64_t now, RunStatus& status) {
-    const Location& where = log.where();
-    const std::string prefix = where.key(kReplicasPrefix);
-    WISP_ASSIGN(const auto objects, where.store->list(prefix, "", kMostReplicas));
-    for (const ListedObject& object : objects) {
-        const auto bytes = read_whole(*where.store, object.key, limits::kSmallRecordBytes);
-        if (!bytes) continue;
-        const auto heartbeat = parse_heartbeat(as_text(*bytes));
-        if (!heartbeat || heartbeat->run != log.run()) continue;
-        ReplicaLine line;
-        line.id = object.key.substr(prefix.size());
-        line.seq = heartbeat->seq;
-        line.step = heartbeat->step;
-        line.state = heartbeat->state;
-        line.seen_ms = std::max<std::int64_t>(0, now - object.info.modified_ms);
-        status.replicas.push_back(std::move(line));
-        if (status.head) {
-            // How far behind is counted in states, which the heartbeat carries.
-            status.replicas.back().lag_steps = heartbeat->count;
-        }
-    }
-    return {};
 }
 
 }  // namespace
@@ -100,12 +72,8 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
             status.join_objects = route->objects;
         }
     }
-    WISP_TRY(read_replicas(log, now, status));
-    for (ReplicaLine& line : status.replicas) {
-        const std::uint64_t count = line.lag_steps;
-        line.lag_steps =
-            head && head->commit.state.count > count ? head->commit.state.count - count : 0;
-    }
+    WISP_ASSIGN(const auto replicas, replica_lines(log, head, now));
+    for (const ReplicaHealth& replica : replicas) status.replicas.push_back(replica.line);
     const std::string branches = where.key(kBranchesPrefix);
     WISP_TRY(for_each_object(where, branches, [&](const ListedObject& object) -> Result<void> {
         status.branches.push_back(object.key.substr(branches.size()));

@@ -12,8 +12,10 @@ struct Heartbeat {
     std::string run;
     std::uint64_t seq = 0;
     std::uint64_t step = 0;
-    std::uint64_t count = 0;  // states up to its own
-    std::string state;        // "following", "stopped", …
+    std::uint64_t count = 0;                              // states up to its own
+    std::string state;                                    // "following", "stopped", …
+    std::optional<std::int64_t> pause_us = std::nullopt;  // what the last apply took
+    std::optional<std::int64_t> every_ms = std::nullopt;  // how often it means to be heard
 };
 
 std::string write_heartbeat(const Heartbeat& heartbeat);

@@ -9,7 +9,8 @@ from checkpoints import CODECS
 from run_wisp import BINARY, ERROR, USAGE, WRONG_BASE, answer, refused, run, wisp
 
 VERBS = ("diff", "apply", "merge", "inspect", "verify", "init", "publish", "follow", "pull", "log",
-         "status", "compact", "retain", "scrub", "export", "key", "doctor", "completion")
+         "status", "dashboard", "report", "compact", "retain", "scrub", "export", "key", "doctor",
+         "completion")
 
 
 def calls(chain, tmp_path):

@@ -21,6 +21,12 @@ TEST(Heartbeat, KeepsEveryField) {
     EXPECT_EQ(read->step, 70U);
     EXPECT_EQ(read->count, 6U);
     EXPECT_EQ(read->state, "following");
+    EXPECT_EQ(read->pause_us, std::nullopt);
+    const auto told =
+        parse_heartbeat(write_heartbeat({hex_of('1', 32), 7, 70, 6, "following", 1'500, 30'000}));
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->pause_us, 1'500);
+    EXPECT_EQ(told->every_ms, 30'000);
 }
 
 TEST(Heartbeat, IsNothingWhenBroken) {

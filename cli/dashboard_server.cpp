@@ -1,0 +1,152 @@
+#include "dashboard_server.hpp"
+
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include <charconv>
+#include <chrono>
+#include <thread>
+
+#include "dashboard_page.hpp"
+
+namespace wisp::cli {
+namespace {
+
+constexpr std::size_t kThreads = 8;
+constexpr auto kLookout = std::chrono::milliseconds(100);
+constexpr std::size_t kMostRequestBytes = 64 * 1024;
+
+int status_of(ErrorKind kind) {
+    switch (kind) {
+        case ErrorKind::kInvalid: return 400;
+        case ErrorKind::kNotFound:
+        case ErrorKind::kGap:
+        case ErrorKind::kNoRun: return 404;
+        case ErrorKind::kUnavailable: return 503;
+        default: return 502;
+    }
+}
+
+void answer(httplib::Response& response, const Result<Json>& result) {
+    Json json;
+    if (result) {
+        json = *result;
+    } else {
+        response.status = status_of(result.error().kind);
+        json = {{"error", name_of(result.error().kind)}, {"message", result.error().text}};
+    }
+    response.set_content(json.dump(-1, ' ', false, Json::error_handler_t::replace),
+                         "application/json");
+}
+
+Result<std::uint64_t> number_from(const std::string& text) {
+    std::uint64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stopped == end) return value;
+    return fail(ErrorKind::kInvalid, fmt::format("'{}' is not a number", printable(text)));
+}
+
+/// 0 when the parameter is not given.
+Result<std::uint64_t> parameter(const httplib::Request& request, const char* name) {
+    if (!request.has_param(name)) return 0;
+    return number_from(request.get_param_value(name));
+}
+
+/// The name in a Host header, without its port.
+std::string host_name(const std::string& header) {
+    if (header.starts_with('[')) return header.substr(0, header.find(']') + 1);
+    return header.substr(0, header.find(':'));
+}
+
+using Ask = std::function<Result<Json>(std::uint64_t)>;
+
+httplib::Server::Handler with_parameter(const char* name, Ask ask) {
+    return [name, ask](const httplib::Request& request, httplib::Response& response) {
+        const auto value = parameter(request, name);
+        answer(response, value ? ask(*value) : std::unexpected(value.error()));
+    };
+}
+
+httplib::Server::Handler with_seq(Ask ask) {
+    return [ask](const httplib::Request& request, httplib::Response& response) {
+        const auto seq = number_from(request.matches[1].str());
+        answer(response, seq ? ask(*seq) : std::unexpected(seq.error()));
+    };
+}
+
+void add_routes(httplib::Server& server, RunView& view) {
+    server.Get("/", [](const httplib::Request&, httplib::Response& response) {
+        const std::string_view page = dashboard_page();
+        response.set_content(page.data(), page.size(), "text/html; charset=utf-8");
+    });
+    server.Get("/api/run", with_parameter("", [&](auto) { return view.run(); }));
+    server.Get("/api/head", with_parameter("", [&](auto) { return view.head(); }));
+    server.Get("/api/commits",
+               with_parameter("after", [&](auto after) { return view.commits(after); }));
+    server.Get("/api/layers",
+               with_parameter("cursor", [&](auto cursor) { return view.layers(cursor); }));
+    server.Get(R"(/api/commits/(\d{1,20}))", with_seq([&](auto seq) { return view.step(seq); }));
+    server.Get(R"(/api/commits/(\d{1,20})/exponents)",
+               with_seq([&](auto seq) { return view.exponents(seq); }));
+}
+
+/// Another site's script can make a browser ask us under a name of its own that leads here; it
+/// cannot make it send our name.
+void guard(httplib::Server& server, const std::string& host) {
+    server.set_default_headers(
+        {{"Content-Security-Policy",
+          "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+          "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+          "frame-ancestors 'none'"},
+         {"X-Content-Type-Options", "nosniff"},
+         {"Referrer-Policy", "no-referrer"},
+         {"Cache-Control", "no-store"}});
+    server.set_payload_max_length(kMostRequestBytes);
+    if (!is_loopback(host)) return;
+    server.set_pre_routing_handler(
+        [host](const httplib::Request& request, httplib::Response& response) {
+            const std::string name = host_name(request.get_header_value("Host"));
+            if (name == host || is_loopback(name)) {
+                return httplib::Server::HandlerResponse::Unhandled;
+            }
+            response.status = 403;
+            response.set_content("wisp dashboard answers to its own address only\n", "text/plain");
+            return httplib::Server::HandlerResponse::Handled;
+        });
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+    return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+Result<void> serve_dashboard(RunView& view, const Listening& at,
+                             const std::function<void(int)>& on_ready) {
+    httplib::Server server;
+    server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    guard(server, at.host);
+    add_routes(server, view);
+    int port = at.port;
+    if (port == 0) {
+        port = server.bind_to_any_port(at.host);
+    } else if (!server.bind_to_port(at.host, port)) {
+        port = -1;
+    }
+    if (port < 0) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("cannot listen on {} port {}: taken, or not an address of this "
+                                "machine; choose another with --port or --host",
+                                printable(at.host), at.port));
+    }
+    on_ready(port);
+    std::jthread lookout([&](const std::stop_token& ended) {
+        while (!ended.stop_requested() && !stop_requested()) std::this_thread::sleep_for(kLookout);
+        server.stop();
+    });
+    server.listen_after_bind();
+    return {};
+}
+
+}  // namespace wisp::cli

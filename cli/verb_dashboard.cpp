@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "dashboard_server.hpp"
+#include "verbs.hpp"
+
+namespace wisp::cli {
+namespace {
+
+struct DashboardArguments {
+    Common common;
+    std::string run;
+    Listening at{"127.0.0.1", 8400};
+    ViewOptions view;
+    TrustArguments trust;
+};
+
+void announce(const DashboardArguments& arguments, int port) {
+    const std::string& host = arguments.at.host;
+    const std::string address = fmt::format(
+        "http://{}:{}/", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
+    if (arguments.common.json) {
+        print_json({{"verb", "dashboard"}, {"ok", true}, {"address", address}, {"port", port}});
+    } else if (!arguments.common.quiet) {
+        fmt::print("{} shows {}; Ctrl-C ends it\n", address,
+                   printable(shown_address(arguments.run)));
+        if (!is_loopback(host)) {
+            fmt::print("anybody who reaches this machine can read it: there is no password\n");
+        }
+    }
+    // Whoever started this waits for the line.
+    std::fflush(stdout);
+}
+
+int run(const DashboardArguments& arguments) {
+    auto access = open_run(arguments.run, arguments.trust);
+    if (!access) return report_error(arguments.common, "dashboard", access.error());
+    ViewOptions options = arguments.view;
+    options.threads = arguments.common.threads;
+    RunView view(arguments.run, std::move(*access), options);
+    // An address without a run is said here rather than on a page.
+    if (const auto first = view.head(); !first) {
+        return report_error(arguments.common, "dashboard", first.error());
+    }
+    const auto served =
+        serve_dashboard(view, arguments.at, [&](int port) { announce(arguments, port); });
+    if (!served) return report_error(arguments.common, "dashboard", served.error());
+    return 0;
+}
+
+}  // namespace
+
+void add_dashboard(CLI::App& app, Outcome& outcome) {
+    auto* verb = app.add_subcommand("dashboard", "Show a run in the browser, live");
+    auto arguments = std::make_shared<DashboardArguments>();
+    verb->add_option("run", arguments->run, "Address of the run")->required();
+    verb->add_option("--port", arguments->at.port, "Port to listen on; 0: any that is free")
+        ->check(CLI::Range(0, 65535))
+        ->capture_default_str();
+    verb->add_option("--host", arguments->at.host,
+                     "Address to listen on; others than loopback are open to whoever reaches them")
+        ->capture_default_str();
+    verb->add_option("--commits", arguments->view.commits, "Show the newest N commits")
+        ->check(CLI::Range(1, 100'000))
+        ->type_name("N")
+        ->capture_default_str();
+    verb->add_option("--work", arguments->view.work,
+                     "Keep a replica in this folder, to count which exponents changed")
+        ->check(CLI::ExistingDirectory)
+        ->type_name("DIR");
+    add_trust(*verb, arguments->trust);
+    add_common(*verb, arguments->common, true);
+    verb->footer(
+        R"(Reads the bucket and writes nothing to it. The page asks for news every two seconds.
+
+Examples:
+  wisp dashboard s3://weights/qwen-rl
+  wisp dashboard /shared/runs/a --port 0
+  ssh -L 8400:127.0.0.1:8400 trainer    and 'wisp dashboard RUN' there)");
+    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+}
+
+}  // namespace wisp::cli

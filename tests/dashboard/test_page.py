@@ -1,0 +1,216 @@
+"""The dashboard in a real browser, over a real run: what it shows is what the run is."""
+
+import json
+import os
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+import run_wisp
+import st
+from conftest import ROOT
+
+AXE = ROOT / "dashboard/node_modules/axe-core/axe.min.js"
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
+
+
+def human_bytes(count):
+    units, value = ["B", "kB", "MB", "GB"], float(count)
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    if units[0] == "B":
+        return f"{count} B"
+    return f"{value:.{max(0, 3 - len(str(int(value))))}f} {units[0]}"
+
+
+def figure(page, name):
+    return page.locator(f"[data-figure='{name}']").first.inner_text()
+
+
+def ask(address, path):
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
+        return json.load(answer)
+
+
+def settled(page):
+    """Pictures are drawn when their box is measured."""
+    page.wait_for_function("() => document.querySelectorAll('.chart svg').length > 0")
+
+
+def keep_picture(page, name):
+    """Where WISP_SCREENSHOTS says, for people to look at."""
+    if folder := os.environ.get("WISP_SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+def test_the_figures_are_those_of_the_run(watched, address, open_page):
+    page = open_page(address)
+    log = watched.log
+    deltas = [line for line in log if line["delta_bytes"]]
+    assert figure(page, "step") == str(log[0]["step"])
+    mean = round(sum(line["delta_bytes"] for line in deltas) / len(deltas))
+    assert figure(page, "delta-bytes") == human_bytes(mean)
+    full = next((watched.trainer.url / "anchors").glob("*.safetensors")).stat().st_size
+    assert figure(page, "full-bytes") == human_bytes(full)
+    assert figure(page, "chain") == f"{len(log)} commits, unbroken"
+    rows = page.locator("tr[data-seq]")
+    assert rows.count() == len(log)
+    for row, line in zip(rows.all(), log):
+        cells = row.locator("td").all_inner_texts()
+        assert cells[:3] == [str(line["seq"]), str(line["step"]), line["kind"]]
+        assert cells[5] == line["hash"][:12]
+    settled(page)
+    keep_picture(page, "run")
+
+
+def test_a_step_in_detail(watched, address, open_page):
+    page = open_page(address)
+    line = next(line for line in watched.log if line["delta_bytes"])
+    page.get_by_role("link", name=f"Step {line['step']} in detail").first.click()
+    page.wait_for_selector("[data-figure='step-changed']")
+    assert figure(page, "step-changed") == f"{line['changed_elements']:,}"
+    assert figure(page, "step-bytes") == human_bytes(line["delta_bytes"])
+    key = next((watched.trainer.url / "deltas").glob(f"step_{line['step']:06d}-*"))
+    told = run_wisp.answer("inspect", key, "--tensors")
+    rows = {row.get_attribute("data-tensor"): row.locator("td").all_inner_texts()
+            for row in page.locator("tr[data-tensor]").all()}
+    assert set(rows) == {tensor["name"] for tensor in told["tensors"]}
+    for tensor in told["tensors"]:
+        assert rows[tensor["name"]][1] == f"{tensor['changed_elements']:,}"
+        bits = 8 * tensor["stored_bytes"] / tensor["changed_elements"]
+        assert abs(float(rows[tensor["name"]][4]) - bits) < 0.006
+    page.get_by_text("Counted.").wait_for()
+    keep_picture(page, "step")
+    counted = ask(address, f"api/commits/{line['seq']}/exponents")["binades"]
+    assert sum(b["changed"] for b in counted) == line["changed_elements"]
+    assert sum(b["elements"] for b in counted) == line["total_elements"]
+
+
+def test_exponents_are_those_of_the_state_before(watched, address):
+    line = next(line for line in watched.log if line["delta_bytes"])
+    states = watched.trainer.states
+    expected = {}
+    before, after = (st.load(states[step])[0] for step in (line["step"] - 1, line["step"]))
+    for name, (dtype, _, old) in before.items():
+        kind, shift = {"BF16": (np.uint16, 7), "F32": (np.uint32, 23)}[dtype]
+        old, new = np.frombuffer(old, kind), np.frombuffer(after[name][2], kind)
+        exponents = (old >> shift & 255).astype(int) - 127
+        for binade in np.unique(exponents):
+            here = exponents == binade
+            counts = expected.setdefault(int(binade), [0, 0])
+            counts[0] += int(here.sum())
+            counts[1] += int((here & (old != new)).sum())
+    counted = ask(address, f"api/commits/{line['seq']}/exponents")["binades"]
+    assert {b["binade"]: [b["elements"], b["changed"]] for b in counted} == expected
+
+
+def test_a_new_commit_appears_and_a_dead_replica_turns_red(watched, address, open_page):
+    process, heartbeat = watched.follow("rollout-a")
+    page = open_page(address)
+    page.wait_for_selector("tr[data-replica='rollout-a'][data-health='ok']")
+    page.evaluate("() => { window.notReloaded = true; }")
+    watched.trainer.publish()
+    head = watched.head
+    page.wait_for_function(
+        "step => document.querySelector(\"[data-figure='step']\").textContent === step",
+        arg=str(head["step"]))
+    page.wait_for_selector(f"tr[data-seq='{head['seq']}']")
+    assert figure(page, "announcement") == f"Newest step {head['step']}"
+    process.kill()
+    process.wait()
+    # Ten minutes later, as the store sees it.
+    then = heartbeat.stat().st_mtime - 600
+    os.utime(heartbeat, (then, then))
+    badge = page.wait_for_selector("tr[data-replica='rollout-a'][data-health='dead'] .badge")
+    assert badge.inner_text() == "silent"
+    red, green, blue = [int(float(v)) for v in badge.evaluate(
+        "b => getComputedStyle(b).color.match(/[\\d.]+/g).slice(0, 3)")]
+    assert red > 2 * max(green, blue)
+    assert page.evaluate("() => window.notReloaded") is True
+    settled(page)
+    keep_picture(page, "dead")
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_everybody_can_use_it(watched, address, open_page, look):
+    options = PHONE if look == "phone" else {"color_scheme": look}
+    seq = next(line["seq"] for line in watched.log if line["delta_bytes"])
+    # The policy is lifted for the script that the test brings along.
+    page = open_page(address, wait_for="main section svg", bypass_csp=True, **options)
+    page.evaluate(AXE.read_text())
+    for view, place in {"run": "#/", "step": f"#/step/{seq}", "how": "#/how"}.items():
+        page.evaluate("place => { window.location.hash = place; }", place)
+        page.wait_for_selector({"run": "#heat-title", "step": "#tensors-title",
+                                "how": "#pauses-title"}[view])
+        settled(page)
+        width = page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
+        assert width <= 0, "the page is wider than the screen"
+        found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+        assert [(v["id"], v["nodes"][0]["html"]) for v in found["violations"]] == []
+        keep_picture(page, f"{view}-{look}")
+
+
+def test_the_keyboard_reaches_everything(address, open_page):
+    page = open_page(address)
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => document.activeElement.id") == "main"
+    page.get_by_role("button", name="Colours").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+    page.get_by_role("link", name="How it works").focus()
+    page.keyboard.press("Enter")
+    slider = page.get_by_role("slider", name="Learning rate")
+    slider.focus()
+    before = figure(page, "rounding")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert float(figure(page, "rounding").split()[0]) > float(before.split()[0])
+
+
+def test_it_says_what_is_missing(watched, tmp_path, open_page):
+    run_wisp.answer("init", tmp_path / "empty")
+    process, address = watched.dashboard(url=tmp_path / "empty")
+    page = open_page(address, forgiven=["Failed to load resource"])
+    assert figure(page, "step") == "none yet"
+    page.get_by_text("No weights were published yet").wait_for()
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+    page.get_by_role("alert").filter(has_text="is it still running").wait_for()
+    run_wisp.refused(run_wisp.NO_RUN, "dashboard", tmp_path / "nothing", "--port", 0)
+
+
+def test_the_server_keeps_to_itself(address):
+    about = ask(address, "api/run")
+    assert "hush-hush" not in json.dumps(about)
+    strange = urllib.request.Request(address + "api/run", headers={"Host": "evil.example"})
+    for request, code in [(strange, 403), (address + "api/commits/999999", 404),
+                          (address + "api/commits?after=-1", 400), (address + "etc/passwd", 404)]:
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(request, timeout=60)
+        assert refusal.value.code == code
+    with urllib.request.urlopen(address, timeout=60) as page:
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+
+
+def test_reports(watched, tmp_path, open_page):
+    told = run_wisp.answer("report", watched.trainer.url, "-o", tmp_path / "report.html",
+                           "--work", tmp_path)
+    assert told["commits"] == len(watched.log)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html"]
+    page = open_page((tmp_path / "report.html").as_uri())
+    assert figure(page, "step") == str(watched.head["step"])
+    line = next(line for line in watched.log if line["delta_bytes"])
+    page.get_by_role("link", name=f"Step {line['step']} in detail").first.click()
+    page.get_by_text("Counted.").wait_for()
+    assert figure(page, "step-changed") == f"{line['changed_elements']:,}"
+    run_wisp.answer("report", watched.trainer.url, "-o", tmp_path / "report.png")
+    picture = (tmp_path / "report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n") and len(picture) > 10_000
+    if folder := os.environ.get("WISP_SCREENSHOTS"):
+        (tmp_path / "report.png").rename(f"{folder}/report.png")
+    run_wisp.refused(run_wisp.USAGE, "report", watched.trainer.url, "-o", tmp_path / "report.pdf")
