@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kContinueAttempts = 3;
 constexpr Milliseconds kStagingLook{50};
+constexpr double kFailingPatience = 15;  // seconds
 
 /// SGLang's words: "retract" puts requests back into the queue, so that their caches can be made
 /// anew with the new weights; none of them fails.
@@ -38,13 +39,11 @@ class SglangSession : public ServerSession {
 
     Result<void> bring(const EngineTarget& target, EngineReport& report) override {
         WISP_ASSIGN(auto record, loader_status());
-        if (record) {
-            const std::string theirs = text_in(*record, "run");
-            if (!same_run(theirs, settings_.run)) {
-                return std::unexpected(other_run(server_, theirs, settings_.run));
-            }
-        } else {
+        const std::string theirs = record ? text_in(*record, "run") : std::string();
+        if (theirs.empty()) {
             WISP_TRY(set_up(report));
+        } else if (!same_run(theirs, settings_.run)) {
+            return std::unexpected(other_run(server_, theirs, settings_.run));
         }
         WISP_ASSIGN(record, wait_for_staging(target));
         read_record(*record, report);
@@ -177,8 +176,10 @@ class SglangSession : public ServerSession {
             const bool there = step_in(*record, "staged") == target.step ||
                                step_in(*record, "served") == target.step;
             if (there) return std::move(*record);
-            if (watch.seconds() > patience || stop_requested() || server_.is_ended()) {
-                const std::string cause = text_in(*record, "error");
+            const std::string cause = text_in(*record, "failure");
+            // The workers try again by themselves; what still fails after a while needs a hand.
+            const bool hopeless = !cause.empty() && watch.seconds() > kFailingPatience;
+            if (hopeless || watch.seconds() > patience || stop_requested() || server_.is_ended()) {
                 return fail(
                     ErrorKind::kUnavailable,
                     fmt::format("{}: step {} is not staged there; {}", server_.label(), target.step,

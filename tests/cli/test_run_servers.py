@@ -16,6 +16,7 @@ sys.path.insert(0, str(run_wisp.ROOT / "tests/python"))
 from engine_servers import ScriptedVllm  # noqa: E402
 
 TRY_AGAIN = 5
+DOCUMENT = "engines-driving.md"
 
 
 @pytest.fixture
@@ -182,3 +183,24 @@ def test_wrong_usage_names_the_cure(trainer, tmp_path):
     refused(ERROR, "follow", trainer.url, *server, *server, names=["twice"])
     refused(NO_RUN, "follow", tmp_path / "none", *server, names=["wisp init"])
     assert not re.search("--vllm", run("pull", "--help").out)
+
+
+def test_documented_reload_script_gives_the_engine_whole_copies(trainer, tmp_path):
+    text = (run_wisp.ROOT / "doc" / DOCUMENT).read_text()
+    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# reload\.sh.*?)```", text, re.S)
+    reload = tmp_path / "reload.sh"
+    reload.write_text(script)
+    reload.chmod(0o755)
+    served = tmp_path / "served"
+    loads = tmp_path / "loads"
+    engine = tmp_path / "engine.sh"  # notes what an engine would load
+    engine.write_text(f'#!/bin/sh\necho "$WISP_STEP $(sha256sum < {served}/model.safetensors)" >> {loads}\n')
+    engine.chmod(0o755)
+    for step in range(3):
+        trainer.steps(1)
+        run_wisp.wisp("pull", trainer.url, "--into", tmp_path / "policy", "--on-step", reload,
+                      env={"SERVED": str(served), "RELOAD": str(engine)})
+        kept = [p.name for p in tmp_path.glob("served.step-*")]
+        assert kept == [f"served.step-{step}"] and runs.holds(served, trainer.states[step])
+    steps = [line.split()[0] for line in loads.read_text().splitlines()]
+    assert steps == ["0", "1", "2"] and len(set(loads.read_text().split())) > 4

@@ -52,6 +52,8 @@ class ScriptedVllm:
         if (method, path) == ("POST", "/wisp/update"):
             if self.refusal:
                 return self.refusal[0], {"error": self.refusal[1]}
+            if self.served == body["step"]:
+                return 200, {"served": self.served, "pause_seconds": 0.0, "phases": {}}
             self.served = body["step"]
             return 200, {"served": self.served, "pause_seconds": 0.004,
                          "phases": {"staged": 0.5, "applied": 0.003}}
