@@ -22,6 +22,13 @@ class _Scatter:
     new: torch.Tensor
     old: torch.Tensor
 
+    def write(self, values: torch.Tensor) -> None:
+        if self.flat.device.type == "cpu":
+            # Half the time of index_copy_ there.
+            self.flat.numpy()[self.offsets.numpy()] = values.numpy()
+        else:
+            self.flat.index_copy_(0, self.offsets, values)
+
 
 @dataclass
 class _Rows:
@@ -106,7 +113,7 @@ class Stage:
         """Writes the new values. `step` is called on the way, for tests that break it."""
         with torch.no_grad():
             for scatter in self._scatters:
-                scatter.flat.index_copy_(0, scatter.offsets, scatter.new)
+                scatter.write(scatter.new)
             step()
             for rows in self._rows:
                 rows.view.copy_(rows.new)
@@ -115,7 +122,7 @@ class Stage:
         """Writes the values that were there before switch(), however far that came."""
         with torch.no_grad():
             for scatter in self._scatters:
-                scatter.flat.index_copy_(0, scatter.offsets, scatter.old)
+                scatter.write(scatter.old)
             for rows in self._rows:
                 rows.view.copy_(rows.old)
 
