@@ -4,7 +4,7 @@
 import * as Plot from "@observablehq/plot";
 import { useState } from "preact/hooks";
 
-import { bytes, duration, percent, plural, power, ratio, share, tick, whole } from "./format";
+import { bytes, duration, percent, plural, power, ratio, share, spaced, tick, whole } from "./format";
 import { APPLY_SECONDS, CHANGED_SHARE, DELTA_BYTES, DIFF_SECONDS, MODEL_BYTES } from "./measured";
 import { Chart } from "./plot";
 import { changedShare, type Size, sizes } from "./rounding";
@@ -60,10 +60,10 @@ function Rounding() {
         label={`Weights by size; ${share(changed, 1)} of them change at a learning rate of ${rate.toExponential(1)}`}
         height={250}
         watch={[exponent]}
-        options={() => ({
+        options={(width) => ({
           marginLeft: 56,
           marginBottom: 40,
-          x: { type: "band", label: "size of the weight", tickFormat: power },
+          x: { type: "band", label: "size of the weight", tickFormat: power, ticks: spaced(all.map((s) => s.binade), width) },
           y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
           marks: [
             Plot.barY(all, { x: "binade", y: "weights", fill: "var(--quiet)", insetLeft: 1, insetRight: 1 }),
@@ -80,15 +80,15 @@ function Rounding() {
               dy: -8,
               fontSize: 10,
               fill: "currentColor",
-              text: (s: Size) => (s.weights > 0.004 ? share(s.chance, 1) : ""),
+              text: (s: Size) => (s.weights > 0.004 && width > 600 ? share(s.chance, 1) : ""),
             }),
           ],
         })}
       />
       <p class="note">
-        Computed: weights from a normal distribution of width 0.035, as in a language model's matrices, moved by
-        the learning rate times 0.22 on average. At 1e-6 this gives what was measured,{" "}
-        {share(CHANGED_SHARE, 1)}. Grey: all weights of that size; coloured, and in figures: those that change. The
+        Computed: weights from a normal distribution of width 0.035, as in a language model's matrices; moves of the
+        learning rate times a ratio of spread 0.22, as noisy gradients give it. The step that is measured below was
+        made the same way, and changed {share(CHANGED_SHARE, 1)}. Grey: all weights of that size; coloured: those that change. The
         steps of a run show the same picture, counted.
       </p>
     </section>
@@ -237,8 +237,8 @@ function Pauses() {
     <section aria-labelledby="pauses-title">
       <h2 id="pauses-title">4. When generation stands still</h2>
       <p>
-        Fetching, checking and decoding happen while tokens are generated. Only the apply needs the engine to stand
-        still; a broadcast stops it for as long as the transfer takes.
+        Fetching and checking happen while tokens are generated. Only the apply needs the engine to stand still; a
+        broadcast stops it for as long as the transfer takes.
       </p>
       <div class="controls">
         <Slider name="A step every" min={2} max={60} step={1} value={between} text={`${between} s`} onChange={setBetween} />

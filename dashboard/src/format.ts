@@ -73,3 +73,9 @@ export function power(exponent: number): string {
 
 export const plural = (count: number, one: string, many = `${one}s`): string =>
   `${whole(count)} ${count === 1 ? one : many}`;
+
+/** As many of the values, evenly chosen, as there is room for labels. */
+export function spaced(values: number[], width: number): number[] {
+  const every = Math.max(1, Math.ceil((values.length * 42) / Math.max(1, width - 80)));
+  return values.filter((_, index) => index % every === 0);
+}

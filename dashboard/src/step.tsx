@@ -4,7 +4,7 @@ import * as Plot from "@observablehq/plot";
 import { useEffect, useState } from "preact/hooks";
 
 import { api, type Binade, type Commit, type Exponents, isReport, type Run, type StepDetail } from "./api";
-import { bytes, decades, percent, plural, power, ratio, share, short, whole } from "./format";
+import { bytes, decades, percent, plural, power, ratio, share, short, spaced, whole } from "./format";
 import { words } from "./live";
 import { Chart } from "./plot";
 
@@ -35,10 +35,10 @@ function Counted({ found }: { found: Exponents }) {
       label={`Weights by size, and the share of each size that changed; most weights are about ${power(top.binade)}, of which ${share(top.changed, top.elements)} changed`}
       height={230}
       watch={[found]}
-      options={() => ({
+      options={(width) => ({
         marginLeft: 62,
         marginBottom: 40,
-        x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade) },
+        x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
         y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
         marks: [
           Plot.barY(rows, { x: "binade", y: part("elements"), fill: "var(--quiet)", insetLeft: 1, insetRight: 1 }),
@@ -62,13 +62,13 @@ function Counted({ found }: { found: Exponents }) {
       label={`Share of the weights of each size that changed, from ${seen.map((b) => `${share(b.changed, b.elements)} at ${power(b.binade)}`).at(0)} to ${seen.map((b) => `${share(b.changed, b.elements)} at ${power(b.binade)}`).at(-1)}`}
       height={200}
       watch={[found]}
-      options={() => {
+      options={(width) => {
         const values = seen.map((b) => b.changed / b.elements);
         const ticks = decades(Math.min(...values) / 2, Math.min(1, 2 * Math.max(...values)));
         return {
           marginLeft: 62,
           marginBottom: 40,
-          x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade) },
+          x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
           y: { type: "log", axis: null },
           marks: [
             Plot.gridY(ticks),
@@ -108,10 +108,10 @@ function Forecast({ detail }: { detail: StepDetail }) {
       label="Chance to change by size of the weight, as the encoder forecast it"
       height={240}
       watch={[detail]}
-      options={() => ({
+      options={(width) => ({
         marginLeft: 62,
         marginBottom: 40,
-        x: { type: "band", label: "size of the weight before the step", tickFormat: power },
+        x: { type: "band", label: "size of the weight before the step", tickFormat: power, ticks: spaced(detail.forecast.map((b) => b.binade), width) },
         y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
         marks: [
           Plot.barY(detail.forecast, { x: "binade", y: "share", fill: "var(--delta)", insetLeft: 1, insetRight: 1 }),
