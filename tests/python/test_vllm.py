@@ -178,6 +178,13 @@ def test_twenty_steps_of_training_are_served_bit_for_bit(dense: Trainer) -> None
     assert all(torch.equal(now[name], wanted) for name, wanted in expected.items())
     status = wisp.vllm.status(llm)
     assert status["served"] == 22 and status["initialized"] and not status["faults"]
+    # vLLM's own sequence does too.
+    dense.train(23)
+    llm.start_weight_update()
+    llm.update_weights({"update_info": {"step": 23}})
+    llm.finish_weight_update("23")
+    now, expected = runtime_bits(model), fused_bits(dense.published["23"], rows)
+    assert all(torch.equal(now[name], wanted) for name, wanted in expected.items())
     llm.llm_engine.engine_core.shutdown()
 
 
