@@ -10,6 +10,7 @@
 #include "wisp/dtype.hpp"
 #include "wisp/engine_driver.hpp"
 #include "wisp/follower.hpp"
+#include "wisp/history.hpp"
 #include "wisp/hub.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/printable.hpp"
