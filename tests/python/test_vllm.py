@@ -191,7 +191,7 @@ def test_twenty_steps_of_training_are_served_bit_for_bit(dense: Trainer) -> None
 class Traffic:
     """Requests all the time, from several clients."""
 
-    def __init__(self, server: Server, clients: int = 3) -> None:
+    def __init__(self, server: Server, clients: int = 2) -> None:
         self.answers: list[dict[str, Any]] = []
         self.failures: list[str] = []
         self._server = server
