@@ -88,10 +88,12 @@ fill_bench() {
 # uv puts 2 GB of wheels in place many times faster than pip, and can leave dependencies out. It is
 # told what pip knows: where to ask, and that this machine's certificates count.
 uv_install() {
-    local venv=$1 index
-    index=${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>&- || true)}
-    UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index} UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-180} \
-        UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true} retry "$venv/bin/uv" pip install --quiet \
+    local venv=$1 index settings=(UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}"
+        UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}")
+    index=${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>/dev/null || true)}
+    # An empty one would be an index without packages.
+    [[ -z $index || -n ${UV_DEFAULT_INDEX:-} ]] || settings+=(UV_DEFAULT_INDEX="$index")
+    retry env "${settings[@]}" "$venv/bin/uv" pip install --quiet \
         --python "$venv/bin/python" --compile-bytecode "${@:2}"
 }
 
