@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,18 @@ def test_a_feed_that_is_killed_comes_back_and_nothing_is_lost(
     assert engine.holds(trainer.state()) and engine.follower.verify() == 0
 
 
+@contextmanager
+def stopped(engine: Engine) -> Iterator[None]:
+    """The feed must not be quicker than the damage."""
+    pid = engine.follower.link.board.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        engine.follower.link.look()
+
+
 def test_a_corrupt_delta_leaves_the_step_before_until_a_sound_state_comes(
     trainer: Trainer, engine: Engine
 ) -> None:
@@ -189,17 +202,13 @@ def test_a_corrupt_delta_leaves_the_step_before_until_a_sound_state_comes(
     trainer.publisher.flush()
     with torch.no_grad():
         trainer.model["a"].weight[:4] += 1
-    os.kill(link.board.pid, signal.SIGSTOP)  # it must not be quicker than the damage
-    try:
+    with stopped(engine):
         trainer.publish(3)
         deltas = [p for p in set(trainer.objects()) - before if p.suffix == ".safetensors"]
         for delta in deltas:
             raw = bytearray(delta.read_bytes())
             raw[len(raw) // 2] ^= 0x55
             delta.write_bytes(raw)
-    finally:
-        os.kill(link.board.pid, signal.SIGCONT)
-    link.look()
     assert deltas
     assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
     assert engine.holds(good)
@@ -209,6 +218,51 @@ def test_a_corrupt_delta_leaves_the_step_before_until_a_sound_state_comes(
     )
     trainer.publish(4)
     switch(engine, 4)
+    assert engine.holds(trainer.state())
+
+
+def test_a_dropped_commit_leaves_the_step_before_until_it_is_back(
+    trainer: Trainer, engine: Engine, tmp_path: Path
+) -> None:
+    trainer.publish(1)
+    switch(engine, 1)
+    good = trainer.state()
+    with stopped(engine):
+        before = set(trainer.objects())
+        trainer.publish(2)
+        (commit,) = [p for p in set(trainer.objects()) - before if p.parent.name == "commits"]
+        trainer.publish(3)
+        commit.rename(tmp_path / "dropped")
+    # Nothing tells that the feed has looked and found nothing: several polls have to do.
+    follower = engine.follower
+    assert follower.wait_staged(lambda served: served.step > 1, 2.0) is None
+    assert engine.holds(good) and follower.verify() == 0
+    (tmp_path / "dropped").rename(commit)
+    switch(engine, 3)
+    assert engine.holds(trainer.state())
+
+
+def test_a_bucket_that_holds_another_run_is_not_taken_for_this_one(
+    trainer: Trainer, engine: Engine, tmp_path: Path
+) -> None:
+    trainer.publish(1)
+    switch(engine, 1)
+    good = trainer.state()
+    other = Trainer(tmp_path / "other", tmp_path / "elsewhere")
+    for step in range(1, 4):
+        other.publish(step, share=0.5)
+    other.publisher.close()
+    with stopped(engine):
+        trainer.folder.rename(tmp_path / "away")
+        other.folder.rename(trainer.folder)
+    link = engine.follower.link
+    assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
+    assert engine.holds(good) and engine.follower.verify() == 0
+    with stopped(engine):
+        trainer.folder.rename(tmp_path / "other")
+        (tmp_path / "away").rename(trainer.folder)
+        trainer.publish(2)
+    switch(engine, 2)
     assert engine.holds(trainer.state())
 
 
