@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How long a step stops vLLM: against a plain scatter, and against vLLM's own patch loader.
 
-A model of the shape of SmolLM2-135M with random weights is trained for some steps at a learning
-rate of reinforcement learning, published, and followed by a real vLLM engine in this process. The
+A model of the shape of SmolLM2-135M with random weights has a random share of its elements moved to a
+neighbouring value per step, is published, and followed by a real vLLM engine in this process. The
 pause is what the engine measures, from stopped to running. For each step the same positions are
 also written by a plain index_copy_ per parameter, and the last step once more by
 load_checkpoint_weight_patches. One line of JSON per run is added to bench/results/engines.jsonl.
