@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import wisp  # noqa: E402
+from patient_callback import PatientCallback  # noqa: E402
 from wisp.hf import PublishCallback  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def trainer(model, folder, callback, **settings):
 
 def test_a_trainer_publishes_every_so_many_steps(tmp_path):
     model = tiny_llama()
-    callback = PublishCallback(tmp_path / "run", every=2, dtype=torch.bfloat16)
+    callback = PatientCallback(tmp_path / "run", every=2, dtype=torch.bfloat16)
     trainer(model, tmp_path / "out", callback, max_steps=5).train()
     assert [s.step for s in callback.publisher.stats] == [0, 2, 4, 5]
 
@@ -52,7 +53,7 @@ def test_a_trainer_publishes_every_so_many_steps(tmp_path):
 
 
 def test_gradient_accumulation_counts_optimizer_steps(tmp_path):
-    callback = PublishCallback(tmp_path / "run")
+    callback = PatientCallback(tmp_path / "run")
     settings = {"gradient_accumulation_steps": 2, "num_train_epochs": 1}
     trainer(tiny_llama(), tmp_path / "out", callback, **settings).train()
     assert [s.step for s in callback.publisher.stats] == [0, 1, 2, 3, 4]

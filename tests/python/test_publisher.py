@@ -214,6 +214,7 @@ def test_several_optimizer_steps_make_one_publish(tmp_path):
         publisher.attach(optimizer)
         for _ in range(7):
             train_step(model, optimizer)
+            publisher.flush()
     train_step(model, optimizer)  # after close() nothing is hooked any more
     assert [s.step for s in publisher.stats] == [0, 3, 6]
 
@@ -225,6 +226,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path):
         with Publisher(tmp_path / "run", model).attach(optimizer) as publisher:
             for _ in range(2):
                 train_step(model, optimizer)
+                publisher.flush()
     assert [s.step for s in publisher.stats] == [3, 4]
     assert all(s.kind == "delta" for s in publisher.stats)
 

@@ -20,7 +20,7 @@ from trl import (  # noqa: E402
 )
 
 import wisp  # noqa: E402
-from wisp.hf import PublishCallback  # noqa: E402
+from patient_callback import PatientCallback  # noqa: E402
 
 COMMON = {
     "per_device_train_batch_size": 2, "max_steps": 2, "learning_rate": 1e-4, "report_to": [],
@@ -64,7 +64,7 @@ def grpo(folder, out, **given):
 @pytest.mark.parametrize("make", [sft, dpo, grpo])
 def test_a_trainer_of_trl_publishes(tmp_path, model_folder, make):
     run = tmp_path / "run"
-    callback = PublishCallback(run, dtype=torch.bfloat16)
+    callback = PatientCallback(run, dtype=torch.bfloat16)
     trainer = make(
         model_folder, tmp_path / "out", processing_class=byte_model.byte_tokenizer(),
         callbacks=[callback],
