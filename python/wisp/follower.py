@@ -281,11 +281,8 @@ class Follower:
             self._events = []
             # A pass that is under way may have looked before the caller's step was there.
             wanted = self._passes + 2
-            woken = None
             while self._passes < wanted and self._error is None and self._alive():
-                if woken != self._passes:
-                    woken = self._passes
-                    self._session.wake()
+                self._session.wake()
                 self._changed.wait(0.05)
                 self._raise_if_out_of_reach()
             if self._error is not None:

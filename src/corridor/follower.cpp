@@ -362,7 +362,8 @@ Result<FollowReport> Follower::follow() {
         failures = 0;
         if (report->reached_until || stop_requested()) return report;
         if (report->moved && report->lag_steps > 0) continue;
-        if (state_->options.on_event) {
+        // After a move there may be more: whoever waits for the newest must not take it for that.
+        if (state_->options.on_event && !report->moved) {
             WISP_TRY(state_->options.on_event(state_->event(FollowEvent::Kind::kWaiting)));
         }
         clock.sleep_for(state_->pause());
