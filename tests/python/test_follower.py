@@ -216,6 +216,17 @@ def test_the_background_thread_follows_until_stopped(bucket, publish):
         assert follower.sync().step == 4 and same(target, model(4))
 
 
+def test_sync_beside_the_background_thread_goes_to_the_newest_step(bucket, publish):
+    publish(model(0), 0)
+    # Steps that are young when they are taken, with more behind them.
+    with wisp.Follower(bucket, blank(), poll=10.0) as follower:
+        follower.start().wait_for(0, timeout=60)
+        for newest in (4, 8, 12):
+            for step in range(newest - 3, newest + 1):
+                publish(model(step), step)
+            assert follower.sync().step == newest
+
+
 def test_ctrl_c_in_one_thread_does_not_end_the_following_of_another(bucket, publish):
     publish(model(0), 0)
     code = f"""
