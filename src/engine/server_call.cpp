@@ -24,6 +24,19 @@ std::string text_in(const nlohmann::json& value) {
     return message != value.end() && message->is_string() ? message->get<std::string>() : "";
 }
 
+std::string json_text(const nlohmann::json& body) {
+    return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// `text` must outlive the request.
+HttpRequest json_post(const std::string& text) {
+    HttpRequest request;
+    request.method = "POST";
+    request.headers = {{"Content-Type", "application/json"}};
+    request.body = as_bytes(text);
+    return request;
+}
+
 }  // namespace
 
 const nlohmann::json& ServerAnswer::field(const char* name) const {
@@ -91,22 +104,16 @@ Result<ServerAnswer> ServerCall::get(const std::string& path, Milliseconds timeo
 
 Result<ServerAnswer> ServerCall::post(const std::string& path, const nlohmann::json& body,
                                       Milliseconds timeout) const {
-    const std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    HttpRequest request;
-    request.method = "POST";
-    request.headers = {{"Content-Type", "application/json"}};
-    request.body = as_bytes(text);
+    const std::string text = json_text(body);
+    HttpRequest request = json_post(text);
     request.ended = &signals_->ended;
     return ask(std::move(request), path, timeout);
 }
 
 Result<ServerAnswer> ServerCall::post_surely(const std::string& path, const nlohmann::json& body,
                                              Milliseconds timeout) const {
-    const std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    HttpRequest request;
-    request.method = "POST";
-    request.headers = {{"Content-Type", "application/json"}};
-    request.body = as_bytes(text);
+    const std::string text = json_text(body);
+    HttpRequest request = json_post(text);
     request.despite_stop = true;
     return ask(std::move(request), path, timeout);
 }
