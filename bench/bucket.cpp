@@ -16,8 +16,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "adamw_pair.hpp"
 #include "corridor/delta_writer.hpp"
+#include "simulated_training.hpp"
 #include "store/memory_store.hpp"
 #include "store/metered_store.hpp"
 #include "wisp/wisp.hpp"
@@ -275,13 +275,10 @@ int bench_followers(const std::string& url, std::size_t count, std::uint64_t ste
 
 int bench_joiner(std::uint64_t steps, std::uint64_t elements) {
     Model model(elements);
-    std::vector<float> master(elements), momentum(elements);
-    for (std::size_t i = 0; i < elements; ++i) {
-        const std::uint64_t a = bench::scramble(i);
-        master[i] = 0.03F * (bench::normal(a) +
-                             static_cast<float>(bench::scramble(a) >> 40) / 16777216 / 104);
-        model.bits()[i] = bench::round_to_bf16(master[i]);
-    }
+    std::vector<float> masters(elements);
+    const std::span bits(model.bits());
+    simulation::draw_masters({}, 0.03F, masters);
+    simulation::round_masters(masters, bits);
     const Model first = model;
     const auto store = std::make_shared<MemoryStore>(system_clock());
     const Location run{store, "run", "memory:run"};
@@ -295,13 +292,8 @@ int bench_joiner(std::uint64_t steps, std::uint64_t elements) {
     std::uint64_t anchors = 1;
     std::uint64_t anchor_bytes = 0;
     for (std::uint64_t step = 1; step <= steps; ++step) {
-        for (std::size_t i = 0; i < elements; ++i) {
-            const float noise = bench::normal(bench::scramble(step * elements + i));
-            // Gradients of one batch and the next have little in common: momentum forgets.
-            momentum[i] = 0.9F * momentum[i] + 0.1F * noise;
-            master[i] -= 1e-6F * momentum[i];
-            model.bits()[i] = bench::round_to_bf16(master[i]);
-        }
+        simulation::step_masters({}, {}, step, masters);
+        simulation::round_masters(masters, bits);
         const PublishReport report = value_of(publisher.publish(model, step));
         all_deltas += report.delta_bytes;
         if (report.anchored) ++anchors;

@@ -2,7 +2,7 @@
 //
 //   wisp_make_pair FOLDER [LAYERS]     old.safetensors and new.safetensors, 28 layers by default
 //
-// bench/adamw_pair.hpp documents how the weights are made.
+// cli/simulated_training.hpp documents how the weights are made.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -11,42 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "adamw_pair.hpp"
 #include "base/file.hpp"
 #include "format/safetensors.hpp"
+#include "simulated_training.hpp"
 
 namespace {
 
 using namespace wisp;
-
-struct Part {
-    TensorInfo info;
-    float scale;
-};
-
-std::vector<Part> qwen3_parts(unsigned layers) {
-    std::vector<Part> parts;
-    const auto add = [&](std::string name, std::vector<std::uint64_t> shape, float scale) {
-        parts.push_back({{std::move(name), Dtype::kBf16, std::move(shape)}, scale});
-    };
-    add("model.embed_tokens.weight", {151936, 1024}, 0.03F);
-    for (unsigned layer = 0; layer < layers; ++layer) {
-        const std::string at = fmt::format("model.layers.{}.", layer);
-        add(at + "input_layernorm.weight", {1024}, 1.0F);
-        add(at + "mlp.down_proj.weight", {1024, 3072}, 0.035F);
-        add(at + "mlp.gate_proj.weight", {3072, 1024}, 0.04F);
-        add(at + "mlp.up_proj.weight", {3072, 1024}, 0.035F);
-        add(at + "post_attention_layernorm.weight", {1024}, 1.0F);
-        add(at + "self_attn.k_norm.weight", {128}, 1.0F);
-        add(at + "self_attn.k_proj.weight", {1024, 1024}, 0.045F);
-        add(at + "self_attn.o_proj.weight", {1024, 2048}, 0.04F);
-        add(at + "self_attn.q_norm.weight", {128}, 1.0F);
-        add(at + "self_attn.q_proj.weight", {2048, 1024}, 0.045F);
-        add(at + "self_attn.v_proj.weight", {1024, 1024}, 0.04F);
-    }
-    add("model.norm.weight", {1024}, 1.0F);
-    return parts;
-}
 
 void fail_with(const Error& error) {
     fmt::print(stderr, "wisp_make_pair: {}\n", error.text);
@@ -78,10 +49,10 @@ int main(int argc, char** argv) {
     }
     const std::filesystem::path folder = argv[1];
     const auto layers = static_cast<unsigned>(argc > 2 ? std::stoul(argv[2]) : 28);
-    const std::vector<Part> parts = qwen3_parts(layers);
+    const auto parts = simulation::qwen3_tensors(layers);
     std::vector<SafetensorsEntry> entries;
     std::uint64_t offset = 0;
-    for (const Part& part : parts) {
+    for (const simulation::SimulatedTensor& part : parts) {
         const std::uint64_t bytes = value_of(byte_count_of(part.info));
         entries.push_back({part.info, offset, offset + bytes});
         offset += bytes;
@@ -106,8 +77,9 @@ int main(int argc, char** argv) {
                     const std::size_t begin = size * t / threads;
                     const std::size_t end = size * (t + 1) / threads;
                     workers.emplace_back([&, begin, end] {
-                        bench::fill_pair(i + 1, first + begin, end - begin, parts[i].scale, {},
-                                         old_state.data() + begin, new_state.data() + begin);
+                        simulation::fill_pair({i + 1, first + begin}, parts[i].scale, {},
+                                              {old_state.data() + begin, end - begin},
+                                              {new_state.data() + begin, end - begin});
                     });
                 }
             }

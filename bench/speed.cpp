@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "adamw_pair.hpp"
 #include "base/blocks.hpp"
 #include "codec/block_layout.hpp"
 #include "decode/block_decoder.hpp"
 #include "encode/block_encoder.hpp"
 #include "kernel/scatter.hpp"
+#include "simulated_training.hpp"
 #include "wisp/delta.hpp"
 
 namespace {
@@ -149,9 +149,11 @@ int main(int argc, char** argv) {
     in_parallel(cores, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
         for (std::uint64_t block = first; block < end; ++block) {
             const BlockRange range = pair.range(block);
-            bench::fill_pair(1, range.first_element, range.element_count, 0.04F, {},
-                             pair.old_state.data() + range.first_element,
-                             pair.new_state.data() + range.first_element);
+            const auto part = [&](std::vector<std::uint16_t>& state) {
+                return std::span(state).subspan(range.first_element, range.element_count);
+            };
+            simulation::fill_pair({1, range.first_element}, 0.04F, {}, part(pair.old_state),
+                                  part(pair.new_state));
         }
     });
     pair.target = pair.old_state;

@@ -26,6 +26,7 @@ void add_pull(CLI::App& app, Outcome& outcome);
 void add_log(CLI::App& app, Outcome& outcome);
 void add_status(CLI::App& app, Outcome& outcome);
 void add_dashboard(CLI::App& app, Outcome& outcome);
+void add_demo(CLI::App& app, Outcome& outcome);
 void add_report(CLI::App& app, Outcome& outcome);
 void add_compact(CLI::App& app, Outcome& outcome);
 void add_retain(CLI::App& app, Outcome& outcome);

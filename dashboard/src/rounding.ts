@@ -22,7 +22,7 @@ export interface Size {
  * Weights from a normal distribution of width `spread`, moved by one step of Adam. Numbers between
  * 2^e and 2^(e+1) are 2^(e-7) apart; the fp32 master lies anywhere between two of them, so that a
  * step is seen with the chance step / distance. Adam moves a weight by rate * m / sqrt(v); of noisy
- * gradients that ratio is close to normal, and its spread as in bench/adamw_pair.hpp.
+ * gradients that ratio is close to normal, and its spread as in cli/simulated_training.hpp.
  */
 export function sizes(spread: number, rate: number): Size[] {
   const step = rate * RATIO_SPREAD * Math.sqrt(2 / Math.PI);
