@@ -83,7 +83,7 @@ Gate::~Gate() {
     if (outside_ >= 0) ::close(outside_);
 }
 
-void Gate::open() {
+void Gate::let_one_pass() {
     while (::write(outside_, "", 1) < 0 && errno == EINTR) {
     }
 }

@@ -15,7 +15,7 @@
 
 namespace wisp::cli {
 
-/// Closed until it is opened; made before the process that waits at it.
+/// Where a process waits until it is let pass; made before that process.
 class Gate {
   public:
     static Result<Gate> make();
@@ -23,7 +23,7 @@ class Gate {
     Gate(Gate&& other) noexcept;
     Gate& operator=(Gate&& other) noexcept;
     ~Gate();
-    void open();
+    void let_one_pass();
     void wait() const;
 
   private:

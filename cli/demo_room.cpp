@@ -176,17 +176,20 @@ Result<DemoFolder> DemoFolder::make(const fs::path& wanted, const DemoSize& size
 DemoFolder::DemoFolder(DemoFolder&& other) noexcept
     : path_(std::exchange(other.path_, {})), made_(other.made_), kept_(other.kept_) {}
 
+void DemoFolder::keep_only(const std::string& name) {
+    // It was empty, so everything in it is the demo's.
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(path_, ignored)) {
+        if (entry.path().filename() != name) fs::remove_all(entry.path(), ignored);
+    }
+    kept_ = true;
+}
+
 DemoFolder::~DemoFolder() {
     if (path_.empty() || kept_) return;
+    keep_only("");
     std::error_code ignored;
-    if (made_) {
-        fs::remove_all(path_, ignored);
-        return;
-    }
-    // It was empty, so everything in it is the demo's.
-    for (const auto& entry : fs::directory_iterator(path_, ignored)) {
-        fs::remove_all(entry.path(), ignored);
-    }
+    if (made_) fs::remove(path_, ignored);
 }
 
 }  // namespace wisp::cli

@@ -35,8 +35,8 @@ class DemoFolder {
     DemoFolder& operator=(DemoFolder&&) = delete;
     ~DemoFolder();
     const std::filesystem::path& path() const { return path_; }
-    /// From now on it stays.
-    void keep() { kept_ = true; }
+    /// It stays, with nothing but what is named.
+    void keep_only(const std::string& name);
 
   private:
     DemoFolder(std::filesystem::path path, bool made) : path_(std::move(path)), made_(made) {}

@@ -134,7 +134,7 @@ std::string DemoScreen::follower_row(std::size_t index) const {
     return fmt::format(
         "follower {:<3}{:>6}{:>9}{:>10}{:>10}{:>10}   {} of {}", index + 1, follower.step, behind,
         human_bytes(follower.fetched_bytes), moved ? human_seconds(follower.pauses.back()) : "-",
-        moved ? human_seconds(follower.lags.back()) : "-", proven, follower.states.size());
+        moved ? human_seconds(follower.last_lag) : "-", proven, follower.states.size());
 }
 
 void DemoScreen::draw() {

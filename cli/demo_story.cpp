@@ -20,7 +20,7 @@ void DemoStory::hear_trainer(const nlohmann::ordered_json& line) {
     trained.push_back(std::move(step));
 }
 
-void DemoStory::hear_follower(std::size_t index, const nlohmann::ordered_json& line) {
+void DemoStory::hear_follower(std::size_t index, const nlohmann::ordered_json& line, double now) {
     const std::string event = line.value("event", "");
     if (event != "applied" && event != "joined") return;
     FollowedMoves& follower = followers[index];
@@ -29,9 +29,14 @@ void DemoStory::hear_follower(std::size_t index, const nlohmann::ordered_json& l
     follower.via.push_back(follower.step);
     follower.states[follower.step] = line.at("state");
     follower.finished = follower.step == steps;
-    if (event != "applied") return;
+    if (event == "joined") {
+        follower.joined_at = now;
+        return;
+    }
     follower.pauses.push_back(line.at("pause_seconds"));
-    follower.lags.push_back(line.at("commit_age_ms").get<double>() / 1000);
+    follower.last_lag = line.at("commit_age_ms").get<double>() / 1000;
+    // Whoever joins late finds old commits, which says nothing of how fast it follows.
+    if (now - follower.joined_at > follower.last_lag) follower.lags.push_back(follower.last_lag);
 }
 
 std::size_t DemoStory::proven(const FollowedMoves& follower) const {

@@ -26,8 +26,10 @@ struct FollowedMoves {
     bool finished = false;
     std::uint64_t step = 0;
     std::uint64_t fetched_bytes = 0;
-    std::vector<double> pauses;      // of moves by deltas, in seconds
-    std::vector<double> lags;        // from the commit to the follower, in seconds
+    std::vector<double> pauses;  // of moves by deltas, in seconds
+    std::vector<double> lags;    // from the commit to the follower, once it had joined
+    double last_lag = 0;         // catching up or not
+    double joined_at = 0;
     std::vector<std::uint64_t> via;  // steps it was at
     std::map<std::uint64_t, std::string> states;
 };
@@ -41,7 +43,8 @@ struct DemoStory {
     std::vector<FollowedMoves> followers;
 
     void hear_trainer(const nlohmann::ordered_json& line);
-    void hear_follower(std::size_t index, const nlohmann::ordered_json& line);
+    /// `now` in seconds, by any clock.
+    void hear_follower(std::size_t index, const nlohmann::ordered_json& line, double now);
     const TrainedStep* newest() const { return trained.empty() ? nullptr : &trained.back(); }
     /// Of its states, how many are known to be the trainer's.
     std::size_t proven(const FollowedMoves& follower) const;

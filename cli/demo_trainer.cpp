@@ -117,7 +117,7 @@ Result<void> run_demo_trainer(const DemoRole& role, const std::function<void()>&
 
     Training training(role, **baseline);
     for (std::uint64_t step = 0; step <= role.last_step; ++step) {
-        if (step == 1) wait();
+        if (step > 0) wait();
         const Stopwatch watch;
         training.begin(step);
         const auto report = publisher->publish(training, step);

@@ -16,9 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRunName = "run";
+
 struct DemoArguments {
     Common common;
-    std::uint64_t steps = 8;
+    std::uint64_t steps = 6;
     unsigned followers = 2;
     unsigned layers = 28;
     double learning_rate = 1e-6;
@@ -34,7 +36,7 @@ class Demo {
         : arguments_(arguments),
           model_(std::move(model)),
           folder_(std::move(folder)),
-          run_(arguments.bucket.empty() ? (folder_ / "run").string() : arguments.bucket),
+          run_(arguments.bucket.empty() ? (folder_ / kRunName).string() : arguments.bucket),
           screen_(arguments.common, story_) {
         story_.steps = arguments.steps;
         story_.total_elements = model_.schema.total_elements();
@@ -59,7 +61,7 @@ class Demo {
             if (stop_requested()) return fail(ErrorKind::kUnavailable, "stopped as asked");
             if (!heard) return std::unexpected(heard.error());
             if (auto started = start_followers(); !started) return std::unexpected(started.error());
-            open_gate();
+            permit_steps();
             screen_.tick();
         }
         screen_.say("comparing every weight");
@@ -78,7 +80,8 @@ class Demo {
             is_started_ = true;
             story_.hear_trainer(line);
         } else {
-            story_.hear_follower(std::stoul(who.substr(who.find(' ') + 1)) - 1, line);
+            story_.hear_follower(std::stoul(who.substr(who.find(' ') + 1)) - 1, line,
+                                 watch_.seconds());
         }
         screen_.show(who, std::move(line));
     }
@@ -119,17 +122,17 @@ class Demo {
         return {};
     }
 
-    /// Training goes on when those that were there from the start have joined.
-    void open_gate() {
-        if (is_training_) return;
-        const auto joined = [](const FollowedMoves& follower) { return !follower.via.empty(); };
+    /// The trainer stays at most so far ahead of those who follow from the start, as asynchronous
+    /// RL bounds the staleness of its samples.
+    void permit_steps() {
+        constexpr std::uint64_t kAhead = 2;
+        std::uint64_t slowest = arguments_.steps;
         const std::size_t early = story_.followers.size() - (story_.late_after > 0 ? 1 : 0);
-        if (!std::all_of(story_.followers.begin(),
-                         story_.followers.begin() + static_cast<std::ptrdiff_t>(early), joined)) {
-            return;
+        for (std::size_t i = 0; i < early; ++i) {
+            slowest = std::min(slowest, story_.followers[i].step);
         }
-        is_training_ = true;
-        gate_.open();
+        const std::uint64_t allowed = std::min(arguments_.steps, slowest + kAhead);
+        for (; permitted_ < allowed; ++permitted_) gate_.let_one_pass();
     }
 
     const DemoArguments& arguments_;
@@ -138,10 +141,11 @@ class Demo {
     std::string run_;
     DemoStory story_;
     DemoScreen screen_;
+    Stopwatch watch_;
     Crew crew_;
     Gate gate_;
     bool is_started_ = false;
-    bool is_training_ = false;
+    std::uint64_t permitted_ = 0;
 };
 
 int run(const DemoArguments& arguments) {
@@ -160,9 +164,16 @@ int run(const DemoArguments& arguments) {
     ending.proof = *proof;
     ending.seconds = watch.seconds();
     if (arguments.keep || !arguments.bucket.empty()) ending.run = demo.run();
-    if (arguments.keep) folder->keep();
+    if (arguments.keep) folder->keep_only(kRunName);
     demo.screen().finish(ending);
     return 0;
+}
+
+/// CLI::Range lets NaN through.
+std::string check_rate(const std::string& text) {
+    double rate = 0;
+    const bool fits = CLI::detail::lexical_cast(text, rate) && rate >= 1e-12 && rate <= 1;
+    return fits ? "" : "give a number from 1e-12 to 1";
 }
 
 void add_options(CLI::App& verb, DemoArguments& arguments) {
@@ -176,7 +187,7 @@ void add_options(CLI::App& verb, DemoArguments& arguments) {
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     verb.add_option("--learning-rate", arguments.learning_rate, "Of AdamW")
-        ->check(CLI::Range(1e-12, 1.0))
+        ->check(check_rate)
         ->default_str("1e-06");
     verb.add_option("--bucket", arguments.bucket,
                     "Address for the run, which stays there; a folder of the demo by default")
@@ -185,7 +196,7 @@ void add_options(CLI::App& verb, DemoArguments& arguments) {
             "--dir", arguments.dir,
             "New or empty folder to work in; a temporary one where there is room by default")
         ->type_name("FOLDER");
-    verb.add_flag("--keep", arguments.keep, "Leave the folder with the run");
+    verb.add_flag("--keep", arguments.keep, "Leave the run, for 'wisp dashboard'");
 }
 
 }  // namespace
