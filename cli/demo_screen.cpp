@@ -43,11 +43,11 @@ void DemoScreen::begin(double learning_rate, unsigned layers, const std::string&
     } else if (!common_.quiet) {
         fmt::print(
             "A model of Qwen3-0.6B's shape, {} layer{}: {} weights, {} in bf16.\n"
-            "One process moves it as AdamW with fp32 masters would (learning rate {:g}); {}\n"
-            "follow through {}\n",
+            "One process moves it as AdamW with fp32 masters would (learning rate {:g});\n"
+            "{} {} it through {}\n",
             layers, layers == 1 ? "" : "s", human_count(story_->total_elements),
             human_bytes(story_->model_bytes), learning_rate, story_->followers.size(),
-            printable(run));
+            story_->followers.size() == 1 ? "other follows" : "others follow", printable(run));
     }
     std::fflush(stdout);
 }
@@ -71,17 +71,17 @@ void DemoScreen::show(const std::string& who, nlohmann::ordered_json line) {
 }
 
 void DemoScreen::say(const std::string& what) {
-    if (common_.json || common_.quiet || live_) return;
-    fmt::print("{:>5.1f} s  {}\n", watch_.seconds(), what);
-    std::fflush(stdout);
+    said_ = what;
+    if (live_) {
+        draw();
+    } else if (!common_.json && !common_.quiet) {
+        fmt::print("{:>5.1f} s  {}\n", watch_.seconds(), what);
+        std::fflush(stdout);
+    }
 }
 
 void DemoScreen::tick() {
     if (live_) draw();
-}
-
-void DemoScreen::leave() {
-    lines_ = 0;
 }
 
 void DemoScreen::print_trainer(const nlohmann::ordered_json& line) const {
@@ -164,7 +164,7 @@ void DemoScreen::draw() {
                     "proven{}",
                     kBold, kPlain));
     for (std::size_t i = 0; i < story_->followers.size(); ++i) rows.push_back(follower_row(i));
-    rows.push_back(fmt::format("{:.1f} s", watch_.seconds()));
+    rows.push_back(fmt::format("{:>5.1f} s  {}", watch_.seconds(), said_));
     if (lines_ > 0) fmt::print("\033[{}A", lines_);
     for (const std::string& row : rows) fmt::print("\r\033[K{}\n", row);
     lines_ = static_cast<unsigned>(rows.size());
@@ -172,8 +172,8 @@ void DemoScreen::draw() {
 }
 
 void DemoScreen::finish(const DemoEnding& ending) {
+    said_ = "done";
     if (live_) draw();
-    leave();
     if (common_.json) {
         print_summary_json(ending);
     } else if (!common_.quiet) {
@@ -203,11 +203,13 @@ void DemoScreen::print_summary(const DemoEnding& ending) const {
     row("changed per step", fmt::format("{:.3f} % of the weights", 100 * story.mean_changed()));
     row("pause of a follower", fmt::format("median {}, longest {}", human_seconds(median(pauses)),
                                            human_seconds(largest(pauses))));
-    row("commit to follower", fmt::format("median {}, longest {}", human_seconds(median(lags)),
-                                          human_seconds(largest(lags))));
-    row("proof", fmt::format("all {} weights of {} followers are bit for bit the trainer's",
-                             human_count(story.total_elements), story.followers.size()));
-    row("", fmt::format("state {}, as committed for step {}", ending.proof.state, story.steps));
+    row("commit to follower",
+        lags.empty() ? "no commit came after the followers had joined"
+                     : fmt::format("median {}, longest {}", human_seconds(median(lags)),
+                                   human_seconds(largest(lags))));
+    row("proof", fmt::format("{} x {} weights equal the trainer's, bit for bit",
+                             story.followers.size(), human_count(story.total_elements)));
+    row("", fmt::format("state {}, as committed", ending.proof.state));
     if (!ending.run.empty()) {
         fmt::print(
             "\nThe run is kept. To look at it, and to have a copy of the weights:\n"
@@ -230,6 +232,7 @@ void DemoScreen::print_summary_json(const DemoEnding& ending) const {
                              {"fetched_bytes", follower.fetched_bytes},
                              {"median_pause_seconds", median(follower.pauses)},
                              {"longest_pause_seconds", largest(follower.pauses)},
+                             {"lags_measured", follower.lags.size()},
                              {"median_lag_seconds", median(follower.lags)},
                              {"longest_lag_seconds", largest(follower.lags)}});
     }

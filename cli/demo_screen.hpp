@@ -26,10 +26,9 @@ class DemoScreen {
     void show(const std::string& who, nlohmann::ordered_json line);
     /// Where nothing has happened for a while, the clock goes on.
     void tick();
+    /// What goes on, where no process tells.
     void say(const std::string& what);
     void finish(const DemoEnding& ending);
-    /// Leaves the table as it is; what comes next is printed below.
-    void leave();
 
   private:
     void draw();
@@ -43,6 +42,7 @@ class DemoScreen {
     const DemoStory* story_;
     bool live_;
     unsigned lines_ = 0;  // of the table on the terminal
+    std::string said_;
     Stopwatch watch_;
 };
 

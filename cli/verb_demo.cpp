@@ -158,7 +158,6 @@ int run(const DemoArguments& arguments) {
     if (!model) return report_error(arguments.common, "demo", model.error());
     Demo demo(arguments, std::move(*model), folder->path());
     const auto proof = demo.play();
-    demo.screen().leave();
     if (!proof) return report_error(arguments.common, "demo", proof.error());
     DemoEnding ending;
     ending.proof = *proof;
