@@ -195,7 +195,8 @@ void add_options(CLI::App& verb, DemoArguments& arguments) {
             "--dir", arguments.dir,
             "New or empty folder to work in; a temporary one where there is room by default")
         ->type_name("FOLDER");
-    verb.add_flag("--keep", arguments.keep, "Leave the run, for 'wisp dashboard'");
+    verb.add_flag("--keep", arguments.keep,
+                  "Leave the run, for 'wisp dashboard'; everything is on disk then, and slower");
 }
 
 }  // namespace
@@ -215,8 +216,8 @@ masters by lr * (m/sqrt(v) + 0.01 * w), with m/sqrt(v) normal of spread 0.22 tha
 from rounding the masters to bf16; it is reported, not staged.
 
 28 layers and 2 followers need 1.6 GB of memory (half of the masters; blocks in work), 4.9 GB for
-files (bucket, trainer, a copy per follower; in memory if there is room, else on disk), and about
-20 s on two cores. --layers 1 needs 0.8 and 1.5 GB.
+files (bucket, trainer, a copy per follower), and about 20 s on two cores where the files are in
+memory (/dev/shm, if there is room), up to a minute on a disk. --layers 1 needs 0.8 and 1.5 GB.
 
 Examples:
   wisp demo
