@@ -105,6 +105,14 @@ class FollowSession {
         options.target = [host = std::move(host), strict](const Schema& schema) {
             return select_target(host, schema, strict);
         };
+        options.on_adopt = [this](const Weights&, const ReplicaRecord& at) -> Result<void> {
+            target_step_ = at.step;
+            return {};
+        };
+        options.on_move = [this](const ReplicaMove& move) -> Result<void> {
+            target_step_ = move.to->step;
+            return {};
+        };
         replica_ = long_call([&] { return open_memory_replica(options); });
     }
 
@@ -123,12 +131,15 @@ class FollowSession {
                     throw;
                 }
                 state->end();
+                target_step_ = at.step;
             });
         };
         options.on_move = [this](const ReplicaMove& move) {
             const auto entered = enter();
-            return tell_python("the target",
-                               [&] { on_move_(move_list(move), move.to->step, move.back); });
+            return tell_python("the target", [&] {
+                on_move_(move_list(move), move.to->step, move.back);
+                target_step_ = move.to->step;
+            });
         };
         // The private copy needs no gate: only the telling does.
         options.enter = nullptr;
@@ -221,6 +232,8 @@ class FollowSession {
     }
 
     Gate& gate() { return gate_; }
+    /// What the target holds, exact while the gate is closed; none before the first state.
+    std::optional<std::uint64_t> target_step() const { return target_step_; }
     void shut() {
         follower_.reset();
         replica_.reset();
@@ -261,6 +274,7 @@ class FollowSession {
     nb::object on_event_, on_target_, on_enter_, on_adopt_, on_move_;
     std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
     Gate gate_;
+    std::optional<std::uint64_t> target_step_;  // written and read with the gate closed
     std::atomic<bool> halted_ = false;
     std::unique_ptr<Replica> replica_;
     std::optional<Follower> follower_;
@@ -368,7 +382,13 @@ void bind_following(nb::module_& module) {
         .def("step_back",
              [](FollowSession& self) { return long_call([&] { return self.step_back(); }); })
         .def("prove", [](FollowSession& self) { return long_call([&] { return self.prove(); }); })
-        .def("hold", [](FollowSession& self) { run_unlocked([&] { self.gate().close(); }); })
+        .def(
+            "hold",
+            [](FollowSession& self) {
+                run_unlocked([&] { self.gate().close(); });
+                return self.target_step();
+            },
+            "Keeps moves away; the step that the target holds meanwhile.")
         .def("release", [](FollowSession& self) { self.gate().open(); })
         .def("shut", [](FollowSession& self) { run_unlocked([&] { self.shut(); }); });
 }

@@ -713,7 +713,8 @@ class FollowSession:
 
     def prove(self) -> bool: ...
 
-    def hold(self) -> None: ...
+    def hold(self) -> int | None:
+        """Keeps moves away; the step that the target holds meanwhile."""
 
     def release(self) -> None: ...
 

@@ -231,13 +231,17 @@ class Follower:
                 self.start()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keeps moves away from the target, e.g. while it generates; fetching goes on."""
+    def hold(self) -> Iterator[int | None]:
+        """Keeps moves away from the target, e.g. while it generates; fetching goes on.
+
+        Yields the step that the target holds meanwhile: exact, also beside a background thread,
+        where `step` may be a moment late. None before the first state, and for folders.
+        """
         self._forbid_when_held("hold()")
-        self._session.hold()
+        step = self._session.hold()
         self._holder = threading.get_ident()
         try:
-            yield
+            yield step
         finally:
             self._holder = None
             self._session.release()

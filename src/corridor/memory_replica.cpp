@@ -67,12 +67,13 @@ class MemoryReplica : public Replica {
         if (!options_.keep_previous && !options_.on_move) return apply_forgetting(deltas, after);
         previous_.reset();
         std::vector<MovedBlock> kept;
-        auto report =
-            move_weights(*weights_, {at_->state, &deltas, options_.threads, &options_.enter}, kept);
+        std::shared_ptr<void> writing;
+        auto report = move_weights(
+            *weights_, {at_->state, &deltas, options_.threads, &options_.enter, &writing}, kept);
         if (report && options_.on_move) {
             auto told = options_.on_move({weights_.get(), &after, &kept, false});
             if (!told) {
-                undo(kept);
+                undo_move(*weights_, kept);
                 return std::unexpected(std::move(told).error());
             }
         }
@@ -94,10 +95,12 @@ class MemoryReplica : public Replica {
 
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
         previous_.reset();
+        std::shared_ptr<void> writing;
         {
             WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
             if (options_.target) {
                 WISP_ASSIGN(weights_, options_.target(checkpoint.schema()));
+                writing = enter();
                 copy_into_target(checkpoint);
             } else {
                 WISP_ASSIGN(weights_, OwnedWeights::copy_of(checkpoint));
@@ -128,11 +131,12 @@ class MemoryReplica : public Replica {
                             "joined or last went back");
         }
         const auto& [kept, before] = *previous_;
-        undo(kept);
+        const auto writing = enter();
+        undo_move(*weights_, kept);
         if (options_.on_move) {
             auto told = options_.on_move({weights_.get(), &before, &kept, true});
             if (!told) {
-                redo(kept);
+                redo_move(*weights_, kept);
                 return told;
             }
         }
@@ -165,16 +169,7 @@ class MemoryReplica : public Replica {
     std::shared_ptr<void> enter() const {
         return options_.enter ? options_.enter() : std::shared_ptr<void>();
     }
-    void undo(const std::vector<MovedBlock>& kept) {
-        const auto writing = enter();
-        undo_move(*weights_, kept);
-    }
-    void redo(const std::vector<MovedBlock>& kept) {
-        const auto writing = enter();
-        redo_move(*weights_, kept);
-    }
     void copy_into_target(const Checkpoint& checkpoint) {
-        const auto writing = enter();
         for (std::size_t i = 0; i < checkpoint.schema().tensors().size(); ++i) {
             std::ranges::copy(checkpoint.bytes(i), weights_->writable_bytes(i).begin());
         }

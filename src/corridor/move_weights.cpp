@@ -23,12 +23,11 @@ std::byte* block_of(MutableWeights& weights, const MovedBlock& moved) {
 
 Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
                                  std::vector<MovedBlock>& kept) {
-    std::shared_ptr<void> writing;
     kept.clear();
     auto report = deliver_changes(weights, request.known, *request.deltas, request.threads,
                                   [&](MovedBlock block) -> Result<void> {
                                       if (kept.empty() && request.enter && *request.enter)
-                                          writing = (*request.enter)();
+                                          *request.entered = (*request.enter)();
                                       kept.push_back(std::move(block));
                                       write_block(weights, kept.back());
                                       return {};

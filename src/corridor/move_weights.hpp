@@ -14,8 +14,9 @@ struct MoveRequest {
     StateDigest known;  // of the weights as they are; not computed again
     const std::vector<std::filesystem::path>* deltas = nullptr;
     unsigned threads = 0;
-    /// As in MemoryReplicaOptions.
+    /// As in MemoryReplicaOptions; what it returned is left in `entered`.
     const std::function<std::shared_ptr<void>()>* enter = nullptr;
+    std::shared_ptr<void>* entered = nullptr;
 };
 
 /// Everything is proven before the first byte is overwritten. What is overwritten is kept in

@@ -332,13 +332,43 @@ def test_moves_wait_while_the_target_is_held(bucket, publish):
     with wisp.Follower(bucket, target, poll=0.01) as follower:
         follower.sync()
         follower.start()
-        with follower.hold():
+        with follower.hold() as step:
+            assert step == 0
             publish(model(1), 1)
             with pytest.raises(wisp.Invalid, match="wait for itself"):
                 follower.sync()
             assert same(target, model(0))
         follower.wait_for(1, timeout=60)
         assert same(target, model(1))
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["in place", "told"])
+def test_what_is_held_is_the_step_that_hold_names(bucket, publish, told):
+    target, last = blank(), 12
+
+    def take(changes):
+        for change in changes:
+            bits = target[change.name].reshape(-1).view(change.bits.dtype)
+            bits[slice(None) if change.positions is None else change.positions] = (
+                change.bits.reshape(-1)
+            )
+
+    publish(model(0), 0)
+    states = {0: model(0)}
+    with wisp.Follower(bucket, take if told else target, poll=0.001) as follower:
+        with follower.hold() as step:
+            assert step is None
+        follower.sync()
+        follower.start()
+        for number in range(1, last + 1):
+            states[number] = model(number)
+            publish(states[number], number)
+            with follower.hold() as step:
+                assert same(target, states[step])
+        follower.wait_for(last, timeout=60)
+        assert follower.rollback() == last - 1
+        with follower.hold() as step:
+            assert step == last - 1 and same(target, states[step])
 
 
 def test_a_target_that_is_not_the_model_is_refused_and_left_alone(bucket, publish):
