@@ -19,6 +19,7 @@ namespace wisp {
 namespace {
 
 constexpr std::size_t kRememberedIntervals = 8;
+constexpr std::size_t kTrustedIntervals = 3;
 constexpr Milliseconds kLongestWait(60'000);
 constexpr Milliseconds kLongestAsked(300'000);  // by a store that counts requests
 constexpr int kOvertaken = 8;
@@ -294,8 +295,9 @@ struct Follower::State {
 
     Milliseconds pause() {
         std::int64_t wait = options.poll.count();
-        if (!intervals_ms.empty() && head_time_ms != 0) {
-            // No need to ask before most of the shortest step seen lately has gone by.
+        // No need to ask before most of the shortest step seen lately has gone by. The first steps
+        // say little: a run often waits for its servers before them, and then hurries.
+        if (intervals_ms.size() >= kTrustedIntervals && head_time_ms != 0) {
             const std::int64_t shortest = *std::ranges::min_element(intervals_ms);
             const std::int64_t since = options.run.clock->now_ms() - head_time_ms;
             if (since >= 0) wait = std::max(wait, shortest - shortest / 5 - since);

@@ -103,5 +103,42 @@ TEST(HubPace, SixteenReplicasKeepWithinTheFreeLimit) {
     }
 }
 
+TEST(FollowPace, TheWaitBeforeTheFirstStepIsNoMeasureForTheNext) {
+    CheckpointSteps steps{8};
+    auto clock = std::make_shared<TrainingClock>();
+    const Location run{std::make_shared<MemoryStore>(clock), "run", "memory:run"};
+    RunOptions timed;
+    timed.clock = clock;
+    timed.seed = 7;
+    value_of(init_run(run, {}));
+    auto baseline = value_of(open_memory_replica());
+    PublishOptions publishing;
+    publishing.run = timed;
+    Publisher publisher = value_of(Publisher::open(run, *baseline, publishing));
+    std::uint64_t step = 0;
+    const auto publish = [&] {
+        value_of(publisher.publish(value_of(Checkpoint::open(steps.state(step % 8))), step));
+        ++step;
+    };
+    publish();
+    // Servers take a minute to start; then there is a step every second.
+    clock->every_ms = 1'000;
+    clock->next_ms = clock->now_ms() + 60'000;
+    clock->on_step = publish;
+    auto replica = value_of(open_memory_replica());
+    FollowOptions following;
+    following.run = timed;
+    following.poll = Milliseconds(250);
+    following.until_step = 6;
+    std::int64_t oldest = 0;
+    following.on_event = [&](const FollowEvent& event) -> Result<void> {
+        if (event.step > 0) oldest = std::max(oldest, event.commit_age_ms);
+        return {};
+    };
+    Follower follower = value_of(Follower::open(run, *replica, following));
+    EXPECT_TRUE(value_of(follower.follow()).reached_until);
+    EXPECT_LT(oldest, 2'000);
+}
+
 }  // namespace
 }  // namespace wisp::testing
