@@ -47,4 +47,9 @@ if(WISP_SANITIZE)
   list(JOIN WISP_SANITIZE "," sanitizers)
   add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizers})
+  if("address" IN_LIST WISP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Each check names its place in the source. In a program that can be loaded anywhere these are
+    # millions of relocations, at every start, and tests start it thousands of times.
+    add_link_options(-no-pie)
+  endif()
 endif()
