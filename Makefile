@@ -14,6 +14,8 @@ compile = cmake --preset $(1) --log-level=WARNING >/dev/null && \
 # ThreadSanitizer cannot map its shadow under a high-entropy address layout.
 fixed_layout = setarch "$$(uname -m)" -R
 
+export MODEL SERVERS BUCKET MINUTES ENGINE PORT
+
 .PHONY: build test test-all check demo bench fuzz tsan style format clean help
 
 build:  ## build the command line tool: build/wisp
@@ -41,7 +43,11 @@ check:  ## the quick round: style, release build, tests not labelled slow
 	@ln -sfn release/bin/wisp build/wisp
 	@tools/run_tests.sh release -j $(JOBS) -LE slow
 
-demo: build  ## one RL step of a 0.6B model: diff, inspect, apply, verify; a run, published and followed
+# MODEL=folder SERVERS=2 BUCKET=s3://… MINUTES=5 ENGINE=vllm
+demo:  ## a policy learns Wordle while its weights travel through a bucket to rollout servers
+	@tools/setup.sh $(if $(filter vllm,$(ENGINE)),demo-vllm,demo)
+	@$(call compile,release,--target wisp wisp_native)
+	@ln -sfn release/bin/wisp build/wisp
 	@tools/demo.sh
 
 bench: build  ## measure

