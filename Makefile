@@ -14,7 +14,7 @@ compile = cmake --preset $(1) --log-level=WARNING >/dev/null && \
 # ThreadSanitizer cannot map its shadow under a high-entropy address layout.
 fixed_layout = setarch "$$(uname -m)" -R
 
-export MODEL SERVERS BUCKET MINUTES ENGINE PORT
+export MODEL SERVERS BUCKET MINUTES RATE ENGINE PORT
 
 .PHONY: build test test-all check demo bench fuzz tsan style format clean help
 
@@ -43,7 +43,7 @@ check:  ## the quick round: style, release build, tests not labelled slow
 	@ln -sfn release/bin/wisp build/wisp
 	@tools/run_tests.sh release -j $(JOBS) -LE slow
 
-# MODEL=folder SERVERS=2 BUCKET=s3://… MINUTES=5 ENGINE=vllm
+# MODEL=folder SERVERS=2 BUCKET=s3://… MINUTES=5 RATE=3e-6 ENGINE=vllm PORT=8400
 demo:  ## a policy learns Wordle while its weights travel through a bucket to rollout servers
 	@tools/setup.sh $(if $(filter vllm,$(ENGINE)),demo-vllm,demo)
 	@$(call compile,release,--target wisp wisp_native)

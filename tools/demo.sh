@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job, end to end, on this machine: examples/wordle/demo.py with the tool and module just built.
-# Environment: MODEL, SERVERS, BUCKET, MINUTES, ENGINE (built-in or vllm), PORT, WISP_DEMO_DIR.
+# Environment: MODEL, SERVERS, BUCKET, MINUTES, RATE, ENGINE (built-in or vllm), PORT, WISP_DEMO_DIR.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,7 @@ takes --model "${MODEL:-}"
 takes --servers "${SERVERS:-}"
 takes --bucket "${BUCKET:-}"
 takes --minutes "${MINUTES:-}"
+takes --learning-rate "${RATE:-}"
 takes --port "${PORT:-}"
 
 export PYTHONPATH=$PWD/build/release/python PYTHONUNBUFFERED=1

@@ -13,6 +13,7 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,9 +30,13 @@ JOIN, KILL, RETURN = 0.5, 0.6, 0.7  # when, as shares of the training
 READY = 300  # seconds that a program has to begin
 RECENT = 50  # steps that a figure is the mean of
 PROGRAMS = {
-    "built-in": {"server": "rollout_server.py", "trainer": "trainer.py", "backlog": "96"},
-    "vllm": {"server": "vllm_rollouts.py", "trainer": "trainer_trl.py", "backlog": "48"},
-}
+    "built-in": {
+        "server": "rollout_server.py", "trainer": "trainer.py", "backlog": "96", "rate": "3e-6",
+    },
+    "vllm": {  # takes fewer steps in the same time
+        "server": "vllm_rollouts.py", "trainer": "trainer_trl.py", "backlog": "48", "rate": "1e-5",
+    },
+}  # fmt: skip
 
 
 @dataclass
@@ -97,7 +102,8 @@ class Demo:
         self.trainer = self.start(
             "trainer", *program(self.programs["trainer"]), self.run,
             "--model", model, "--environment", self.environment,
-            "--learning-rate", options.learning_rate, "--minutes", options.minutes,
+            "--learning-rate", options.learning_rate or self.programs["rate"],
+            "--minutes", options.minutes,
             *(["--steps", options.steps] if options.steps else []),
         )  # fmt: skip
         self.seats = [
@@ -224,8 +230,8 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")
     parser.add_argument("--steps", type=int, default=0, help="of training, if that is less")
     parser.add_argument("--updates", type=int, default=200, help="of the warm start")
-    parser.add_argument("--learning-rate", type=float, default=3e-6)
-    parser.add_argument("--port", type=int, default=8400, help="of the dashboard; 0: any free one")
+    parser.add_argument("--learning-rate", type=float, help="3e-6; with vLLM 1e-5")
+    parser.add_argument("--port", type=int, help="of the dashboard: 8400, or any if that is taken")
     parser.add_argument("--wisp", default=os.environ.get("WISP_BIN", "wisp"), help="the command")
     options = parser.parse_args()
     if not 1 <= options.servers <= 15:
@@ -237,6 +243,8 @@ def options_of() -> argparse.Namespace:
     if not shutil.which(options.wisp):
         parser.error(f"there is no command {options.wisp}; say --wisp PATH")
     options.folder = options.folder.resolve()
+    if options.port is None:
+        options.port = 8400 if is_free(8400) else 0
     name = time.strftime("wordle-%Y%m%d-%H%M%S")
     if not options.bucket:
         shutil.rmtree(options.folder / "bucket", ignore_errors=True)  # of the last time
@@ -245,7 +253,12 @@ def options_of() -> argparse.Namespace:
     return options
 
 
-def stay(dashboard: str) -> None:
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def stay() -> None:
     """At a terminal the dashboard goes on until somebody has seen enough."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
@@ -273,7 +286,7 @@ def main() -> int:
         wrong = demo_result.complaints(result)
         for complaint in wrong:
             print(f"demo: {complaint}", file=sys.stderr)
-        stay(demo.dashboard)
+        stay()
         return 1 if wrong else 0
     except KeyboardInterrupt:
         demo.screen.erase()
