@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -60,7 +61,8 @@ class Screen:
     def draw(self, lines: list[str], brief: str) -> None:
         if self.live:
             self.erase()
-            print("\n".join(lines), flush=True)
+            width = shutil.get_terminal_size().columns  # what wraps would be more lines than drawn
+            print("\n".join(line[: width - 1] for line in lines), flush=True)
             self.drawn = len(lines)
         elif time.monotonic() - self.last >= self.every:
             self.last = time.monotonic()
