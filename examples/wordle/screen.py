@@ -52,7 +52,7 @@ class Screen:
         self.live = sys.stdout.isatty()
         self.every = every
         self.drawn = 0
-        self.last = 0.0
+        self.last = float("-inf")
 
     def news(self, text: str) -> None:
         self.erase()
