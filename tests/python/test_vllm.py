@@ -208,6 +208,7 @@ class Traffic:
                 self.answers.append({**answer, "prompt": prompt})
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 self.failures.append(f"{type(error).__name__}: {error}")
+            self._over.wait(0.1)  # the ranks never rest, and trainer and feed need a core as well
 
     def end(self) -> list[dict[str, Any]]:
         self._over.set()
