@@ -240,6 +240,8 @@ def options_of() -> argparse.Namespace:
         parser.error("--minutes, --steps and --updates are above zero")
     if options.model and not (options.model / "config.json").is_file():
         parser.error(f"{options.model} is no checkpoint of Hugging Face's layout: no config.json")
+    if options.bucket and options.bucket.endswith("://"):
+        parser.error(f"--bucket {options.bucket} names no bucket")
     if not shutil.which(options.wisp):
         parser.error(f"there is no command {options.wisp}; say --wisp PATH")
     options.folder = options.folder.resolve()
