@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
 
 #include "checkpoint_steps.hpp"
 #include "manual_clock.hpp"
@@ -46,30 +49,45 @@ class TrainingClock : public ManualClock {
     std::function<void()> on_step;
 };
 
+/// A run in memory with its first step, and a trainer whose further steps the clock brings.
+struct TimedRun {
+    TimedRun() {
+        timed.clock = clock;
+        timed.seed = 7;
+        value_of(init_run(run, {}));
+        PublishOptions publishing;
+        publishing.run = timed;
+        publisher.emplace(value_of(Publisher::open(run, *baseline, publishing)));
+        publish();
+    }
+    void publish() {
+        value_of(publisher->publish(value_of(Checkpoint::open(steps.state(step % 8))), step));
+        ++step;
+    }
+    void go_on(std::int64_t first_after_ms, std::int64_t every_ms) {
+        clock->every_ms = every_ms;
+        clock->next_ms = clock->now_ms() + first_after_ms;
+        clock->on_step = [this] { publish(); };
+    }
+
+    CheckpointSteps steps{8};
+    std::shared_ptr<TrainingClock> clock = std::make_shared<TrainingClock>();
+    std::shared_ptr<MemoryStore> memory = std::make_shared<MemoryStore>(clock);
+    Location run{memory, "run", "memory:run"};
+    RunOptions timed;
+    std::unique_ptr<Replica> baseline = value_of(open_memory_replica());
+    std::optional<Publisher> publisher;
+    std::uint64_t step = 0;
+};
+
 /// Calls in five minutes of one follower that beats its heart, when a step is made so often.
 std::uint64_t calls_of_a_follower(std::int64_t step_every_ms) {
-    CheckpointSteps steps{8};
-    auto clock = std::make_shared<TrainingClock>();
-    const auto memory = std::make_shared<MemoryStore>(clock);
-    const Location run{memory, "run", "memory:run"};
-    RunOptions timed;
-    timed.clock = clock;
-    timed.seed = 7;
-    value_of(init_run(run, {}));
-    auto baseline = value_of(open_memory_replica());
-    PublishOptions publishing;
-    publishing.run = timed;
-    Publisher publisher = value_of(Publisher::open(run, *baseline, publishing));
-    std::uint64_t step = 0;
-    const auto publish = [&] {
-        value_of(publisher.publish(value_of(Checkpoint::open(steps.state(step % 8))), step));
-        ++step;
-    };
-    publish();
-    const auto metered = std::make_shared<HubLikeStore>(memory);
+    TimedRun training;
+    const auto& clock = training.clock;
+    const auto metered = std::make_shared<HubLikeStore>(training.memory);
     auto replica = value_of(open_memory_replica());
     FollowOptions following;
-    following.run = timed;
+    following.run = training.timed;
     following.replica_id = "one";
     const std::int64_t begun = clock->now_ms() + kWindowMs;
     std::uint64_t before = 0;
@@ -80,14 +98,12 @@ std::uint64_t calls_of_a_follower(std::int64_t step_every_ms) {
         ended = clock->now_ms() >= begun + kWindowMs;
         return ended ? Result<void>(fail(ErrorKind::kInternal, "enough")) : Result<void>();
     };
-    clock->every_ms = step_every_ms;
-    clock->next_ms = clock->now_ms() + step_every_ms;
-    clock->on_step = publish;
+    training.go_on(step_every_ms, step_every_ms);
     Follower follower = value_of(Follower::open({metered, "run", "hub"}, *replica, following));
     EXPECT_FALSE(follower.follow());
     EXPECT_TRUE(ended);
-    EXPECT_LE(follower.at().step + 2, step + 1) << "it went along";
-    EXPECT_GE(follower.at().step + 2, step) << "it kept up";
+    EXPECT_LE(follower.at().step + 2, training.step + 1) << "it went along";
+    EXPECT_GE(follower.at().step + 2, training.step) << "it kept up";
     return metered->counts().requests() - before;
 }
 
@@ -104,30 +120,12 @@ TEST(HubPace, SixteenReplicasKeepWithinTheFreeLimit) {
 }
 
 TEST(FollowPace, TheWaitBeforeTheFirstStepIsNoMeasureForTheNext) {
-    CheckpointSteps steps{8};
-    auto clock = std::make_shared<TrainingClock>();
-    const Location run{std::make_shared<MemoryStore>(clock), "run", "memory:run"};
-    RunOptions timed;
-    timed.clock = clock;
-    timed.seed = 7;
-    value_of(init_run(run, {}));
-    auto baseline = value_of(open_memory_replica());
-    PublishOptions publishing;
-    publishing.run = timed;
-    Publisher publisher = value_of(Publisher::open(run, *baseline, publishing));
-    std::uint64_t step = 0;
-    const auto publish = [&] {
-        value_of(publisher.publish(value_of(Checkpoint::open(steps.state(step % 8))), step));
-        ++step;
-    };
-    publish();
+    TimedRun training;
     // Servers take a minute to start; then there is a step every second.
-    clock->every_ms = 1'000;
-    clock->next_ms = clock->now_ms() + 60'000;
-    clock->on_step = publish;
+    training.go_on(60'000, 1'000);
     auto replica = value_of(open_memory_replica());
     FollowOptions following;
-    following.run = timed;
+    following.run = training.timed;
     following.poll = Milliseconds(250);
     following.until_step = 6;
     std::int64_t oldest = 0;
@@ -135,7 +133,7 @@ TEST(FollowPace, TheWaitBeforeTheFirstStepIsNoMeasureForTheNext) {
         if (event.step > 0) oldest = std::max(oldest, event.commit_age_ms);
         return {};
     };
-    Follower follower = value_of(Follower::open(run, *replica, following));
+    Follower follower = value_of(Follower::open(training.run, *replica, following));
     EXPECT_TRUE(value_of(follower.follow()).reached_until);
     EXPECT_LT(oldest, 2'000);
 }
