@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import secrets
 import threading
@@ -31,6 +30,7 @@ from typing import Any
 
 from game import LETTERS, WORDS, Game
 from json_http import Refused, Server
+from programs import tell
 
 MOST_GAMES = 1024  # in one request
 MOST_OPEN = 65_536
@@ -160,7 +160,7 @@ def main() -> None:
         "GET /status": table.status,
     }
     with Server(options.host, options.port, ways) as server:
-        print(json.dumps({"address": server.address}), flush=True)
+        tell(address=server.address)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
 

@@ -27,7 +27,7 @@ class Letters:
         return tokens.of_game(words, marks)
 
     def word(self, ids: list[int]) -> str:
-        return "".join(tokens.VOCABULARY[token] for token in ids)
+        return tokens.word_of(ids)
 
 
 class Chat:

@@ -25,7 +25,7 @@ def _end_with_parent() -> None:
 class Process:
     """A program under way. What it prints goes to `log`; lines of JSON are kept in `lines`."""
 
-    def __init__(self, name: str, command: list[str | Path], log: Path, **environment: str) -> None:
+    def __init__(self, name: str, command: list[str | Path], log: Path) -> None:
         self.name = name
         self.log = log
         self.lines: list[dict[str, Any]] = []
@@ -36,7 +36,6 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
             preexec_fn=_end_with_parent,
             start_new_session=True,  # Ctrl-C reaches the demo alone, which ends the others in order
         )

@@ -16,9 +16,8 @@ Prints a line of JSON for its address, for each step it takes, and a last one wh
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
+import statistics
 import tempfile
 import threading
 import time
@@ -31,10 +30,7 @@ import wisp
 from game import LETTERS, TURNS
 from json_http import Asker, Refused, Server
 from policy import Cache, Policy, from_config, write_guess
-
-
-def tell(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+from programs import ended_by_signals, tell
 
 
 def policy_of(run: str, ended: threading.Event) -> Policy:
@@ -99,9 +95,7 @@ class RolloutServer:
             with self.follower.hold() as step:
                 self.serve(step, time.perf_counter() - asked)
                 letters, chances = write_guess(self.policy, told, cache)
-            words = [
-                "".join(tokens.VOCABULARY[letter] for letter in row) for row in letters.tolist()
-            ]
+            words = [tokens.word_of(row) for row in letters.tolist()]
             notes = [
                 {"step": step, "chances": [round(chance, 5) for chance in row]}
                 for row in chances.tolist()
@@ -132,10 +126,8 @@ class RolloutServer:
             try:
                 self.play(environment, count)
             except Refused as refused:
-                if refused.status not in (
-                    404,
-                    503,
-                ):  # the environment is new, or has enough for now
+                # 404: the environment is a new one; 503: it has enough for now.
+                if refused.status not in (404, 503):
                     raise
                 self.ended.wait(0.1)
 
@@ -153,19 +145,15 @@ class RolloutServer:
             )
         with self.follower.hold() as step:
             letters, _ = write_guess(self.policy, told, Cache())
-        return {
-            "word": "".join(tokens.VOCABULARY[letter] for letter in letters[0].tolist()),
-            "step": step,
-        }
+        return {"word": tokens.word_of(letters[0].tolist()), "step": step}
 
     def status(self, _: dict[str, Any]) -> dict[str, Any]:
-        pauses = sorted(self.pauses)
         return {
             "step": self.follower.step,
             "state": self.state,
             "games": self.games,
             "steps": self.steps,
-            "pause": pauses[len(pauses) // 2] if pauses else None,
+            "pause": statistics.median_high(self.pauses) if self.pauses else None,
         }
 
     def close(self) -> dict[str, Any]:
@@ -196,9 +184,7 @@ def main() -> None:
     )
     options = parser.parse_args()
 
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_by_signals()
     torch.set_num_threads(1)  # a server of its own machine would take all it has
     if options.seed is not None:
         torch.manual_seed(options.seed)

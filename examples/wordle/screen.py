@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Sequence
 
+from wisp.reports import human_bytes as size
+
+__all__ = ["Screen", "curve", "mean", "median", "size", "span"]
+
 BARS = "▁▂▃▄▅▆▇█"
-
-
-def size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 def span(seconds: float) -> str:
@@ -23,7 +20,7 @@ def span(seconds: float) -> str:
 
 
 def median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else 0.0
+    return statistics.median_high(values) if values else 0.0
 
 
 def mean(values: Sequence[float]) -> float:

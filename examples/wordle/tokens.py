@@ -25,6 +25,17 @@ def of_guess(word: str) -> list[int]:
     return [INDEX[letter] for letter in word]
 
 
+def word_of(tokens: list[int]) -> str:
+    """What these letters spell."""
+    return "".join(VOCABULARY[token] for token in tokens)
+
+
+def letters_of(turn: int) -> slice:
+    """Where the guess of this turn stands among the tokens of a game."""
+    first = 1 + turn * TURN
+    return slice(first, first + LETTERS)
+
+
 def of_answer(word: str, answer: str) -> list[int]:
     if answer == NO_WORD:
         return [INDEX["??"]] * LETTERS

@@ -12,8 +12,6 @@ Prints a line of JSON for each step.
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import threading
 import time
 from pathlib import Path
@@ -22,9 +20,10 @@ from typing import Any
 import tokens
 import torch
 import wisp
-from game import LETTERS, NO_WORD, SOLVED, TURNS
+from game import NO_WORD, SOLVED, TURNS
 from json_http import Asker
 from policy import letter_chances, load
+from programs import ended_by_signals, tell
 from torch import Tensor
 
 DISCOUNT = 0.5  # what later guesses earn counts for earlier ones, less and less
@@ -84,7 +83,7 @@ def batch_of(games: list[list[Turn]], critic: Critic) -> tuple[Tensor, Tensor, T
         said = tokens.of_game([each["word"] for each in game], [each["marks"] for each in game])
         told[row, : len(said)] = torch.tensor(said)
         for turn, each in enumerate(game):
-            letters = slice(1 + turn * tokens.TURN, 1 + turn * tokens.TURN + LETTERS)
+            letters = tokens.letters_of(turn)
             guessed[row, letters] = True
             chances[row, letters] = torch.tensor(each["note"]["chances"])
             worth[row, letters] = advantage[row, turn]
@@ -110,9 +109,7 @@ def main() -> None:
     )
     options = parser.parse_args()
 
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_by_signals()
     torch.set_num_threads(options.threads)
     policy, critic = load(options.model), Critic()
     optimizer = torch.optim.AdamW(
@@ -137,26 +134,18 @@ def main() -> None:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
             optimizer.step()
-            ages = [step - each["note"]["step"] for game in games for each in game]
+            guesses = [each for game in games for each in game]
+            ages = [step - each["note"]["step"] for each in guesses]
             step += 1
-            turns = sum(len(game) for game in games)
-            print(
-                json.dumps(
-                    {
-                        "step": step,
-                        "reward": round(
-                            sum(each["reward"] for game in games for each in game) / len(games), 4
-                        ),
-                        "solved": sum(game[-1]["marks"] == SOLVED for game in games) / len(games),
-                        "words": sum(each["marks"] != NO_WORD for game in games for each in game)
-                        / turns,
-                        "games": len(games),
-                        "staleness": round(sum(ages) / len(ages), 2),
-                        "staleness_max": max(ages),
-                        "seconds": round(time.monotonic() - start, 2),
-                    }
-                ),
-                flush=True,
+            tell(
+                step=step,
+                reward=round(sum(each["reward"] for each in guesses) / len(games), 4),
+                solved=sum(game[-1]["marks"] == SOLVED for game in games) / len(games),
+                words=sum(each["marks"] != NO_WORD for each in guesses) / len(guesses),
+                games=len(games),
+                staleness=round(sum(ages) / len(ages), 2),
+                staleness_max=max(ages),
+                seconds=round(time.monotonic() - start, 2),
             )
 
 

@@ -21,11 +21,8 @@ made a guess, as vLLM reports them, and those that learnt from it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
 import tempfile
-import threading
 import time
 from typing import Any
 
@@ -37,6 +34,7 @@ import torch
 from datasets import Dataset
 from finished_games import FinishedGames
 from game import NO_WORD, SOLVED
+from programs import ended_by_signals, tell
 from transformers import PrinterCallback, TrainerCallback
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 from wisp.trl import BucketWeightTransfer
@@ -72,7 +70,7 @@ class Lines(TrainerCallback):
             "dropped": self.source.dropped,
             "seconds": round(seconds, 2),
         }
-        print(json.dumps(line), flush=True)
+        tell(**line)
         if self.source.ended.is_set() or seconds > 60 * self.minutes:
             control.should_training_stop = True
 
@@ -111,9 +109,7 @@ def main() -> None:
     )
     options = parser.parse_args()
 
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_by_signals()
     torch.set_num_threads(options.threads)
     gpu = torch.cuda.is_available()
     games = FinishedGames(options.environment, options.stalest, ended)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import statistics
 import sys
@@ -30,13 +29,10 @@ import aiohttp
 import vllm_servers
 import wisp
 from guesses import Chat, Letters, speech_of
+from programs import tell
 from vllm_servers import Status
 
 READY = 300  # seconds that vLLM has to begin
-
-
-def tell(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
 
 
 class Rollouts:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tokens
 import torch
-from game import LETTERS, TURNS, WORDS, Game, marks
+from game import TURNS, WORDS, Game, marks
 from policy import Policy, Shape, save
 from torch.nn import functional as F
 
@@ -43,7 +43,7 @@ def batch(chance: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
         said = torch.tensor(tokens.of_game(game.guesses, game.answers))
         told[row, : len(said)] = said
         for turn in range(len(game.guesses)):
-            letters = slice(1 + turn * tokens.TURN, 1 + turn * tokens.TURN + LETTERS)
+            letters = tokens.letters_of(turn)
             wanted[row, letters] = said[letters]
     return told[:, :-1], wanted[:, 1:]
 
