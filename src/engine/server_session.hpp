@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,9 @@ bool same_run(std::string_view one, std::string_view other);
 nlohmann::json init_info_of(const SessionSettings& settings);
 /// A step as engines write versions; nothing when it is another text.
 std::optional<std::uint64_t> step_of_version(const nlohmann::json& version);
-/// Numbers of an object, by name, and the texts of an array; what else is there is passed over.
+/// A duration; nothing when it is negative, or longer than any.
+std::optional<double> seconds_of(const nlohmann::json& value);
+/// Durations of an object, by name, and the texts of an array; what else is there is passed over.
 std::vector<std::pair<std::string, double>> seconds_in(const nlohmann::json& object);
 std::vector<std::string> texts_in(const nlohmann::json& array);
 

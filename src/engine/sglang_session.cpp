@@ -152,7 +152,12 @@ class SglangSession : public ServerSession {
         WISP_ASSIGN(const ServerAnswer info, server_.get("/model_info", settings_.answer_timeout));
         nlohmann::json record = init_info_of(settings_);
         record["action"] = "prepare";
-        record["checkpoint"] = info.field("model_path");  // to prove the layout of memory with
+        // To prove the layout of memory with. Only a text is passed on: JSON may be nested so
+        // deeply that copying it takes more stack than there is.
+        record["checkpoint"] = nullptr;
+        if (const auto& path = info.field("model_path"); path.is_string()) {
+            record["checkpoint"] = path.get_ref<const std::string&>();
+        }
         // Nothing changes, so requests may stay where they are.
         auto begun = post("/pause_generation", {{"mode", "in_place"}}, settings_.answer_timeout,
                           "see the server's log");

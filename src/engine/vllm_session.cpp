@@ -90,9 +90,7 @@ class VllmSession : public ServerSession {
                                                 answer, "it goes on with the weights it had"));
         }
         report.served = step_in(answer.field("served"));
-        if (const auto& pause = answer.field("pause_seconds"); pause.is_number()) {
-            report.pause_seconds = pause.get<double>();
-        }
+        report.pause_seconds = seconds_of(answer.field("pause_seconds")).value_or(0);
         report.phases = seconds_in(answer.field("phases"));
         if (report.served != target.step) {
             return fail(

@@ -55,11 +55,11 @@ class HttpClient {
     /// `ca_bundle`: a file of certificates instead of the system's; may be empty. `ca_setting` is
     /// what a user sets to name one, for messages.
     explicit HttpClient(std::string ca_bundle = {}, std::string ca_setting = "AWS_CA_BUNDLE");
-    ~HttpClient();
+    virtual ~HttpClient();
 
     /// Any answer, whatever its status. kUnavailable when none came whole; kCorrupt when it is
     /// longer than allowed; kDenied when the server's certificate is not trusted.
-    Result<HttpResponse> perform(const HttpRequest& request);
+    virtual Result<HttpResponse> perform(const HttpRequest& request);
 
   private:
     class Pool;
