@@ -24,6 +24,8 @@ namespace wisp {
 struct RunOptions {
     /// Unsigned runs are allowed, and labelled as such, unless keys are named.
     TrustPolicy trust{.keys = {}, .allow_unsigned = true, .min_serial = 0};
+    /// The run that must be at the address, by its identity; empty: whichever is there. kForked.
+    std::string expected_run;
     std::shared_ptr<Clock> clock = system_clock();
     /// Seeds nonces and jitter; 0 takes one from the system.
     std::uint64_t seed = 0;

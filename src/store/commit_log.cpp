@@ -50,6 +50,12 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
     }
     WISP_ASSIGN(log.record_, parse_run_record(as_text(*bytes), where.key(kRunKey)));
     log.run_ = run_id_of(as_text(*bytes));
+    if (!options.expected_run.empty() && options.expected_run != log.run_) {
+        return fail(ErrorKind::kForked,
+                    fmt::format("{} is run {}, not {}; check the address, or the identity that "
+                                "'wisp init' printed",
+                                shown(where.url), log.run_, shown(options.expected_run)));
+    }
     return log;
 }
 
