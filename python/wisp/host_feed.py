@@ -282,7 +282,7 @@ class Feed:
                     self._looking.set()
                 elif message["kind"] == "rank":
                     self._rank(reader, message["label"], message["report"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass
         with self._lock:
             self._readers.discard(reader)
