@@ -144,10 +144,13 @@ class WriterTurn:
 
 
 def _keepers(descriptor: int) -> list[int]:
-    """The processes that have a file locked."""
+    """The processes that have a file locked; none where the system does not tell."""
     file = os.fstat(descriptor)
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    try:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return []
     return [int(line[4]) for line in lines if line[1] == "FLOCK" and line[5] == place]
 
 
