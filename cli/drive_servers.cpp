@@ -43,6 +43,8 @@ EngineOptions engine_options(const DriveOrder& order, const DriveArguments& serv
     }
     options.run = order.run;
     for (const PublicKey& key : access.options.trust.keys) options.trust.push_back(key.to_text());
+    options.min_serial = access.options.trust.min_serial;
+    options.run_id = access.options.expected_run;
     options.pause = pause_of(servers.requests);
     options.update_timeout = servers.timeout;
     if (order.once) options.watch = Milliseconds(0);

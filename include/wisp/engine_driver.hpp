@@ -68,6 +68,10 @@ struct EngineOptions {
     std::string run;
     /// Public keys, as text, that servers are to trust; empty: unsigned runs are accepted.
     std::vector<std::string> trust;
+    /// Servers are to refuse certificates with a lower serial, and a run of another identity than
+    /// this; empty: whichever is at the address.
+    std::uint64_t min_serial = 0;
+    std::string run_id;
     EnginePause pause = EnginePause::kKeep;
     Milliseconds connect_timeout{5'000};
     Milliseconds answer_timeout{15'000};   // of everything that needs no work

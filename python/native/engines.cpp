@@ -48,6 +48,8 @@ class DriveSession {
         for (const PublicKey& key : run_options(trust).trust.keys) {
             options.trust.push_back(key.to_text());
         }
+        options.min_serial = trust.min_serial;
+        options.run_id = trust.run_id;
         options.pause = pause_named(mode);
         options.update_timeout = milliseconds(timeout);
         options.connect_timeout = milliseconds(connect_timeout);

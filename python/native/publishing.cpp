@@ -260,7 +260,7 @@ void bind_publishing(nb::module_& module) {
             return list;
         },
         "where"_a, "seq"_a, "trust"_a = Trust{},
-        nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> "
+        nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> "
                 "list[tuple[str, int, int, int]]"),
         "[(name, elements, changed elements, stored bytes), …] of a commit's delta.");
     module.def("open_publish_session", &open_session, "where"_a, "codec"_a, "anchor_every"_a,

@@ -71,6 +71,8 @@ class Follower:
 
     base: a checkpoint to start from instead of fetching an anchor.
     trust: public keys (text or files); with any, only what they signed or certified is accepted.
+    min_serial: certificates with a lower serial are revoked.
+    run_id: the identity of the run that must be there (wisp.init tells it); another is Forked.
     scratch: a folder for what is being fetched, kept so that a restart resumes; else a
         temporary one.
     replica_id: the name under which `wisp.status` shows this follower.
@@ -90,6 +92,8 @@ class Follower:
         *,
         base: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
         replica_id: str = "",
         poll: float = 1.0,
@@ -126,7 +130,7 @@ class Follower:
         self._session = _native.FollowSession(
             self._place,
             on_event,
-            trust_of(trust),
+            trust_of(trust, min_serial, run_id),
             None if base is None else os.fspath(base),
             None if scratch is None else os.fspath(scratch),
             replica_id,

@@ -107,6 +107,7 @@ class Publisher:
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
       the next publish. Fenced, another trainer owns the run now, is always raised.
     create: start the run if there is none.
+    run_id: the identity of the run that must be there; another is Forked, and none is started.
     allow_schema_change: publish a model with other names, shapes or dtypes than the run's, in full.
     side_files: configuration, tokenizer and the like, beside each full checkpoint.
     scratch: a folder for files on their way out, on a disk with room for a checkpoint.
@@ -124,6 +125,8 @@ class Publisher:
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         device_diff: bool = False,
         on_error: Literal["warn", "raise"] = "warn",
         side_files: Iterable[str | os.PathLike[str]] = (),
@@ -156,13 +159,18 @@ class Publisher:
         self.url = place.url
         if create:
             runs.start_if_missing(
-                place, trust=trust, sign_key=sign_key, certificate=certificate
+                place,
+                trust=trust,
+                sign_key=sign_key,
+                certificate=certificate,
+                min_serial=min_serial,
+                run_id=run_id,
             )
         self._session = _native.open_publish_session(
             place,
             codec,
             0 if anchor_every == "auto" else anchor_every,
-            runs.trust_of(trust),
+            runs.trust_of(trust, min_serial, run_id),
             sign_key,
             certificate,
             {"format": "pt", **aliases},

@@ -66,6 +66,8 @@ class ShardedPublisher:
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
         expires_after: float = 0,
         threads: int = 0,
@@ -84,7 +86,7 @@ class ShardedPublisher:
         self._worker: threading.Thread | None = None
         self._failure: Error | None = None
 
-        known = runs.trust_of(trust)
+        known = runs.trust_of(trust, min_serial, run_id)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
         self._ranks = ShardGroup(unwrapped(model), dtype, group, self._timeout, log2)
@@ -100,7 +102,12 @@ class ShardedPublisher:
                 return (False, 0)
             if create:
                 runs.start_if_missing(
-                    self._place, trust=trust, sign_key=sign_key, certificate=certificate
+                    self._place,
+                    trust=trust,
+                    sign_key=sign_key,
+                    certificate=certificate,
+                    min_serial=min_serial,
+                    run_id=run_id,
                 )
             self._session = _native.open_woven_session(
                 self._place,

@@ -208,9 +208,14 @@ Result<EngineDriver> EngineDriver::open(const EngineOptions& options) {
     std::vector<Url> urls;
     WISP_TRY(check_servers(options, urls));
     const auto http = std::make_shared<HttpClient>(trusted_certificates(), "SSL_CERT_FILE");
-    SessionSettings settings{
-        address_for_others(options.run), options.trust,          options.pause,
-        options.answer_timeout,          options.update_timeout, options.sglang_loader};
+    SessionSettings settings{address_for_others(options.run),
+                             options.trust,
+                             options.pause,
+                             options.answer_timeout,
+                             options.update_timeout,
+                             options.sglang_loader,
+                             options.min_serial,
+                             options.run_id};
     auto state = std::make_unique<State>();
     state->board.on_report = options.on_report;
     for (std::size_t i = 0; i < urls.size(); ++i) {

@@ -43,7 +43,10 @@ bool same_run(std::string_view one, std::string_view other) {
 }
 
 nlohmann::json init_info_of(const SessionSettings& settings) {
-    return {{"run", settings.run}, {"trust", settings.trust}, {"mode", "push"}};
+    nlohmann::json info = {{"run", settings.run}, {"trust", settings.trust}, {"mode", "push"}};
+    if (settings.min_serial != 0) info["min_serial"] = settings.min_serial;
+    if (!settings.run_id.empty()) info["run_id"] = settings.run_id;
+    return info;
 }
 
 std::optional<std::uint64_t> step_of_version(const nlohmann::json& version) {
