@@ -15,7 +15,7 @@
 #include "python_streams.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
-#include "wisp/publisher.hpp"
+#include "wisp/async_publisher.hpp"
 
 namespace wisp::python {
 namespace {

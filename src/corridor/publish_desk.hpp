@@ -55,10 +55,22 @@ class PublishDesk {
     Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
+    /// The map that belongs to the head as it was read.
+    Result<void> load_map();
     Result<void> heartbeat();
+    /// Map and baseline to the head as look() has read it. The baseline is left alone if it is
+    /// there already, so that what is being prepared against it stays good.
+    Result<void> stand_on_head();
+    /// Whether the head, as it was read last, is this step.
+    bool is_head(const PreparedStep& step) const;
+    /// After how long commits of this writer say that they are stale; nothing: never.
+    std::optional<Milliseconds> commit_life() const;
 
     /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
     bool unsettled() const { return unsettled_; }
+    /// Nothing that was read or done before can be relied on: settle before going on.
+    void doubt() { unsettled_ = true; }
+    void settled() { unsettled_ = false; }
     /// Guards what prepare_delta() reads against advance(); of use only with several threads.
     std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }
@@ -82,7 +94,6 @@ class PublishDesk {
     const PublishOptions& options() const { return options_; }
     const Location& where() const { return log_.where(); }
     std::uint64_t epoch() const { return epoch_; }
-    void settled() { unsettled_ = false; }
     Uploader& uploader() { return uploader_; }
 
     ReplicaRecord at_;
@@ -99,7 +110,6 @@ class PublishDesk {
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> note_head();  // after a commit that made no state
     Result<void> take_run();
-    Result<void> load_map();
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
     Result<LogEntry> append_beside(Commit commit, const std::function<void(Commit&)>& place);
@@ -122,7 +132,8 @@ class PublishDesk {
     std::string owner_;
     std::string writer_;
     bool unsettled_ = true;
-    bool dense_ = false;  // the last step changed too much to be kept
+    bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()
+    bool dense_ = false;   // the last step changed too much to be kept
     std::atomic<std::uint64_t> files_made_ = 0;
     std::mutex baseline_mutex_;
 };
