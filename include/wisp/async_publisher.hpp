@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "wisp/publisher.hpp"
 
@@ -45,8 +46,8 @@ class AsyncPublisher {
     Result<void> flush();
     /// As flush(), but waits through failures until the time is over.
     Result<void> flush_within(Milliseconds time);
-    /// Whether flush() would have to wait, or fail.
-    bool pending() const;
+    /// The last submitted step, if it is not committed: flush() would wait for it, or fail.
+    std::optional<std::uint64_t> uncommitted() const;
     /// Drops what waits, and says whether the upload under way ended within the time.
     bool stop_within(Milliseconds time);
 

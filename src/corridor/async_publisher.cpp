@@ -113,9 +113,10 @@ Result<void> PublishWorker::flush(std::optional<Milliseconds> time) {
         not_committed(last, {ErrorKind::kUnavailable, "the store has not answered in time"}));
 }
 
-bool PublishWorker::pending() {
+std::optional<std::uint64_t> PublishWorker::uncommitted() const {
     const std::lock_guard lock(mutex_);
-    return !ledger_.has_committed(ledger_.submitted());
+    const StepTicket& last = ledger_.submitted();
+    return ledger_.has_committed(last) ? std::nullopt : std::optional(last.step);
 }
 
 bool PublishWorker::stop_within(Milliseconds time) {
@@ -183,8 +184,8 @@ Result<void> AsyncPublisher::flush_within(Milliseconds time) {
     return worker_->flush(time);
 }
 
-bool AsyncPublisher::pending() const {
-    return worker_->pending();
+std::optional<std::uint64_t> AsyncPublisher::uncommitted() const {
+    return worker_->uncommitted();
 }
 
 bool AsyncPublisher::stop_within(Milliseconds time) {

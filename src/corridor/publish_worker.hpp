@@ -38,7 +38,7 @@ class PublishWorker {
 
     /// Without a time it ends at the first failure.
     Result<void> flush(std::optional<Milliseconds> time);
-    bool pending();
+    std::optional<std::uint64_t> uncommitted() const;
     bool stop_within(Milliseconds time);
 
   private:
