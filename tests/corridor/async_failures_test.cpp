@@ -47,6 +47,7 @@ TEST_F(AsyncFailures, ACommitThatLandsLateCostsNoStep) {
     value_of(publisher.submit(state(1), 1));
     await_failures(1);
     store_->land().value();
+    store_->refuse(false);
     value_of(publisher.submit(state(2), 2));
     value_of(publisher.flush_within(kLong));
     EXPECT_EQ(committed_, (Steps{0, 1, 2}));
@@ -60,6 +61,7 @@ TEST_F(AsyncFailures, ACommitThatLandsWhileItIsRepeatedCostsNoStep) {
     value_of(publisher.submit(state(1), 1));
     await_failures(1);
     store_->close();
+    store_->refuse(false);
     value_of(publisher.submit(state(2), 2));
     store_->await_arrival();
     store_->land().value();
@@ -78,7 +80,6 @@ TEST_F(AsyncFailures, EveryRetryPausesEvenWithAStepWaiting) {
     store_->delay_next();
     value_of(publisher.submit(state(1), 1));
     await_failures(1);
-    store_->refuse(true);
     const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t before = store_->requests();
     for (std::size_t step = 2; step < 6; ++step) value_of(publisher.submit(state(step), step));

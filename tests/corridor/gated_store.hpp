@@ -37,7 +37,8 @@ class GatedStore : public Store {
         changed_.notify_all();
     }
     std::uint64_t requests() const { return requests_; }
-    /// The next commit gets no answer, and is not there either until land() is called.
+    /// The next commit gets no answer, and is not there either until land() is called; after it
+    /// everything is refused.
     void delay_next() {
         const std::lock_guard lock(mutex_);
         delaying_ = true;
@@ -74,6 +75,7 @@ class GatedStore : public Store {
             if (std::exchange(delaying_, false)) {
                 delayed_key_ = key;
                 delayed_.assign(bytes.begin(), bytes.end());
+                refusing_ = true;
                 return fail(ErrorKind::kUnavailable, "the answer was lost");
             }
             arrived_ = true;
