@@ -11,20 +11,13 @@
 #include <string>
 
 #include "corridor/prepared_step.hpp"
+#include "corridor/step_draft.hpp"
 #include "publish/uploader.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
-
-/// A step on its way into the log: what is known before anything of it is uploaded.
-struct StepDraft {
-    Commit commit;
-    std::optional<StateName> before;  // the state it follows; none on an empty run
-    PublishReport report;
-    bool present = false;  // the head is this very step; there is nothing to do
-};
 
 class PublishDesk {
   public:
@@ -55,22 +48,17 @@ class PublishDesk {
     Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
-    /// The map that belongs to the head as it was read.
-    Result<void> load_map();
+    Result<void> load_map();  // of the head as it was read
     Result<void> heartbeat();
     /// Map and baseline to the head as look() has read it. The baseline is left alone if it is
     /// there already, so that what is being prepared against it stays good.
     Result<void> stand_on_head();
-    /// Whether the head, as it was read last, is this step.
-    bool is_head(const PreparedStep& step) const;
-    /// After how long commits of this writer say that they are stale; nothing: never.
-    std::optional<Milliseconds> commit_life() const;
+    bool is_head(const PreparedStep& step) const;     // as it was read last
+    std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
 
     /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
     bool unsettled() const { return unsettled_; }
-    /// Nothing that was read or done before can be relied on: settle before going on.
-    void doubt() { unsettled_ = true; }
-    void settled() { unsettled_ = false; }
+    void set_unsettled(bool unsettled) { unsettled_ = unsettled; }
     /// Guards what prepare_delta() reads against advance(); of use only with several threads.
     std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }

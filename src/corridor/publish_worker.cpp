@@ -55,7 +55,7 @@ void PublishWorker::run() {
         {
             const std::lock_guard desk_lock(desk_mutex_);
             worked = caught("publishing", [&] { return work(); });
-            if (!worked && worked.error().kind == ErrorKind::kInternal) desk().doubt();
+            if (!worked && worked.error().kind == ErrorKind::kInternal) desk().set_unsettled(true);
             // Whoever waits in flush() may rely on it that everything was told.
             if (!worked) tell(std::unexpected(worked.error()));
             const std::lock_guard relock(mutex_);
@@ -138,12 +138,12 @@ Result<void> PublishWorker::send() {
         report.state = step.diff.result;
         report.changed_elements = step.diff.changed_elements;
         report.total_elements = step.diff.total_elements;
-        desk().settled();
+        desk().set_unsettled(false);
     } else {
         auto committed = desk().commit(sending_->step);
         if (!committed) {
             // Whatever was in the way has to be looked at first.
-            if (committed.error().kind == ErrorKind::kConflict) desk().doubt();
+            if (committed.error().kind == ErrorKind::kConflict) desk().set_unsettled(true);
             return std::unexpected(std::move(committed).error());
         }
         report = std::move(*committed);

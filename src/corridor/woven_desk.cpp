@@ -59,7 +59,7 @@ Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs
 
 Result<void> WovenDesk::follow_head() {
     if (head()) at_ = record_after(at_, *head());
-    settled();
+    set_unsettled(false);
     return {};
 }
 
