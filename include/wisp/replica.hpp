@@ -100,7 +100,7 @@ Result<std::unique_ptr<Replica>> open_folder_replica(const std::filesystem::path
 
 struct MemoryReplicaOptions {
     unsigned threads = 0;
-    /// For fetched files; a temporary folder when empty.
+    /// For fetched files; a temporary folder when empty. Each replica needs its own (kConflict).
     std::filesystem::path scratch;
     /// Asked for memory of exactly this schema when a whole state is to be taken over: that memory
     /// becomes the replica. Others may read it between moves; what they write is noticed where the

@@ -1,6 +1,7 @@
 // wisp: weights in sparse patches. Read the headers in this order.
 #pragma once
 
+#include "wisp/async_publisher.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/clock.hpp"

@@ -41,13 +41,6 @@ bool on_main_thread() {
     return threading.attr("get_ident")().equal(threading.attr("main_thread")().attr("ident"));
 }
 
-ErrorKind kind_named(std::string_view name) {
-    for (int kind = 0; kind <= static_cast<int>(ErrorKind::kInternal); ++kind) {
-        if (name_of(static_cast<ErrorKind>(kind)) == name) return static_cast<ErrorKind>(kind);
-    }
-    return ErrorKind::kInternal;
-}
-
 std::string text_of(nb::handle object) {
     try {
         return nb::cast<std::string>(nb::str(object));
@@ -57,6 +50,13 @@ std::string text_of(nb::handle object) {
 }
 
 }  // namespace
+
+ErrorKind kind_named(std::string_view name) {
+    for (int kind = 0; kind <= static_cast<int>(ErrorKind::kInternal); ++kind) {
+        if (name_of(static_cast<ErrorKind>(kind)) == name) return static_cast<ErrorKind>(kind);
+    }
+    return ErrorKind::kInternal;
+}
 
 void raise(const Error& error) {
     auto& kept = kept_exceptions();

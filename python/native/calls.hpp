@@ -27,6 +27,9 @@ T value_of(Result<T> result) {
     if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
+/// The kind of that name; kInternal if there is none.
+ErrorKind kind_named(std::string_view name);
+
 /// Runs `work` without the interpreter lock, which the caller holds. On Python's main thread a
 /// signal whose handler raises (Ctrl-C) asks all long work to stop, and its exception is thrown.
 void run_unlocked(const std::function<void()>& work);

@@ -778,6 +778,10 @@ class PublishReport:
     def state(self) -> str: ...
 
     @property
+    def anchor_failure(self) -> str | None:
+        """Why an anchor that was due is not there; the step is."""
+
+    @property
     def diff_seconds(self) -> float: ...
 
     @property
@@ -831,7 +835,22 @@ class PublishSession:
 
     def flush(self) -> None: ...
 
+    def flush_within(self, seconds: float) -> None:
+        """As flush(), but waits through failures until the time is over."""
+
+    def miss(self, step: int, kind: str, text: str) -> None:
+        """A step that could not even be submitted."""
+
+    @property
+    def uncommitted(self) -> int | None:
+        """The last submitted step, if it is not committed."""
+
     def stop(self) -> None: ...
+
+    def stop_within(self, seconds: float) -> bool:
+        """
+        Whether the upload under way has ended; if not, stop() would wait for it.
+        """
 
     def news(self) -> list:
         """Reports and exceptions since the last call."""
@@ -841,6 +860,11 @@ class PublishSession:
     def take_moves(self) -> list: ...
 
     def read_baseline(self, tensor: int, into: object) -> None: ...
+
+def keep_for_ever(object: object | None) -> None:
+    """
+    Never destroys an object: in a forked child its threads are gone and its locks may be held, and at exit an upload may use it that nobody can end.
+    """
 
 def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> list[tuple[str, int, int, int]]:
     """

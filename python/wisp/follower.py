@@ -14,6 +14,7 @@ from typing import Any
 
 from . import _native
 from .errors import Invalid, Unavailable
+from .forks import OfOneProcess
 from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
 from .runs import trust_of
 from .stores import RunAddress, location
@@ -60,7 +61,7 @@ class SyncReport:
         return html_table("SyncReport", [], self._rows())
 
 
-class Follower:
+class Follower(OfOneProcess):
     """Brings `target` to the newest committed step of `run`, and keeps it there.
 
     `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that
@@ -141,6 +142,7 @@ class Follower:
             threads,
             parallel_fetches,
         )
+        self._own(self._session)
         connect(
             self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device
         )
@@ -197,6 +199,7 @@ class Follower:
 
     def stop(self) -> None:
         """Ends the background thread after the move under way; raises what had ended it before."""
+        self._require_own()
         self._halt()
         error, self._error = self._error, None
         if error is not None:
@@ -225,6 +228,7 @@ class Follower:
 
         False: somebody else wrote to it, and the next sync() takes the whole state anew.
         """
+        self._require_own()
         running = self._alive()
         self._halt()
         try:
@@ -252,6 +256,7 @@ class Follower:
 
     def close(self) -> None:
         """Ends the follower; the target stays as it is."""
+        self._require_own()
         if self._state == "closed":
             return
         self._halt()
@@ -263,12 +268,14 @@ class Follower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._is_inherited:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Follower of {self._place.url}, step {self._step}, {self._state}>"
 
     def _forbid_when_held(self, what: str) -> None:
+        self._require_own()
         if self._holder == threading.get_ident():
             raise Invalid(f"{what} inside hold() would wait for itself")
 
@@ -368,7 +375,8 @@ _running: weakref.WeakSet[Follower] = weakref.WeakSet()
 @atexit.register
 def _halt_all() -> None:
     for follower in list(_running):
-        follower._halt()
+        if not follower._is_inherited:
+            follower._halt()
 
 
 give_repr(

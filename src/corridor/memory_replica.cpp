@@ -6,6 +6,7 @@
 #include "base/page_memory.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/folder_lock.hpp"
 #include "corridor/move_weights.hpp"
 #include "corridor/pending_folder.hpp"
 #include "wisp/replica.hpp"
@@ -49,8 +50,9 @@ class OwnedWeights : public MutableWeights {
 class MemoryReplica : public Replica {
   public:
     /// `temporary` is removed with the replica; without one, options.scratch is used and kept.
-    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary)
-        : options_(std::move(options)), temporary_(std::move(temporary)) {}
+    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary,
+                  std::optional<FolderLock> lock)
+        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
 
     std::string label() const override { return "the replica in memory"; }
     const Weights* weights() const override { return weights_.get(); }
@@ -177,6 +179,7 @@ class MemoryReplica : public Replica {
 
     MemoryReplicaOptions options_;
     std::optional<PendingFolder> temporary_;
+    std::optional<FolderLock> lock_;
     std::shared_ptr<MutableWeights> weights_;
     std::optional<ReplicaRecord> at_;
     std::optional<std::pair<std::vector<MovedBlock>, ReplicaRecord>> previous_;
@@ -191,12 +194,13 @@ Result<void> Replica::step_back() {
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
     if (options.scratch.empty()) {
         WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
-        return std::make_unique<MemoryReplica>(options, std::move(temporary));
+        return std::make_unique<MemoryReplica>(options, std::move(temporary), std::nullopt);
     }
     std::error_code error;
     fs::create_directories(options.scratch, error);
     if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
-    return std::make_unique<MemoryReplica>(options, std::nullopt);
+    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
+    return std::make_unique<MemoryReplica>(options, std::nullopt, std::move(lock));
 }
 
 }  // namespace wisp

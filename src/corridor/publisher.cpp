@@ -42,14 +42,10 @@ Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t st
             return report;
         }
         desk.advance(prepared, *report);
-        // The step is committed; an anchor that fails is due again at the next one.
         const Weights* source = weights.whole();
         if (source == nullptr) source = desk.baseline().weights();
         if (source == nullptr) return report;
-        const auto anchored = desk.anchor_if_due(*source, *report);
-        if (!anchored && anchored.error().kind == ErrorKind::kFenced) {
-            return std::unexpected(anchored.error());
-        }
+        WISP_TRY(desk.anchor_if_due(*source, *report));
         return report;
     }
 }
