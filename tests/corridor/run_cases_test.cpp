@@ -208,7 +208,7 @@ TEST_F(RunCases, AnchorsMayStandOnAPublicCheckpoint) {
 }
 
 TEST_F(RunCases, OnlyTrustedCommitsAreFollowed) {
-    const SigningKey key = SigningKey::generate();
+    const SigningKey key = value_of(SigningKey::generate());
     PublishOptions signing;
     signing.signer = RunSigner{key, std::nullopt};
     FollowOptions trusting;
