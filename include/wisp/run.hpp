@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct RunOptions {
     std::shared_ptr<Clock> clock = system_clock();
     /// Seeds nonces and jitter; 0 takes one from the system.
     std::uint64_t seed = 0;
+    /// Ends the call early: wisp/stop.hpp.
+    std::stop_token stop = {};
 };
 
 /// Who signs the commits one writes.

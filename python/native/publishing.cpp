@@ -58,7 +58,7 @@ class PublishSession {
         return *publisher_;
     }
     void stop() {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         publisher_.reset();
         baseline_.reset();
     }
@@ -143,7 +143,7 @@ void read_baseline(PublishSession& session, std::size_t tensor, nb::handle into)
         !buffer.hold(into, true) || buffer.bytes().size() != weights->bytes(tensor).size()) {
         raise(Error{ErrorKind::kInvalid, "the baseline has no such tensor of this size"});
     }
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::ranges::copy(weights->bytes(tensor), buffer.bytes().begin());
 }
 

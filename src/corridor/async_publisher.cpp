@@ -7,12 +7,14 @@
 #include "corridor/block_feed.hpp"
 #include "corridor/delta_writer.hpp"
 #include "corridor/publisher_state.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
 
 constexpr Milliseconds kFirstPause(200);
 constexpr Milliseconds kLongestPause(30'000);
+constexpr Milliseconds kStopLook(50);  // how often a caller that waits looks whether it is to end
 
 }  // namespace
 
@@ -178,7 +180,10 @@ AsyncPublisher::~AsyncPublisher() {
 
 Result<AsyncPublisher> AsyncPublisher::start(Publisher publisher, Done done) {
     auto state = std::make_unique<State>(std::move(publisher), std::move(done));
-    state->worker = std::jthread([raw = state.get()] { raw->run(); });
+    state->worker = std::jthread([raw = state.get()] {
+        const StopScope scope(raw->publisher.state_->stop);
+        raw->run();
+    });
     return AsyncPublisher(std::move(state));
 }
 
@@ -217,9 +222,12 @@ Result<AsyncPublisher::Submitted> AsyncPublisher::submit(ChangeStream& changes,
 Result<void> AsyncPublisher::flush() {
     std::unique_lock lock(state_->mutex);
     const std::uint64_t failures = state_->failures;
-    state_->changed.wait(lock, [&] {
+    const auto settled = [&] {
         return state_->fatal || state_->failures != failures || (!state_->waiting && !state_->busy);
-    });
+    };
+    while (!state_->changed.wait_for(lock, kStopLook, settled)) {
+        if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked, while waiting");
+    }
     if (state_->fatal) return std::unexpected(*state_->fatal);
     if (state_->failures != failures) return std::unexpected(*state_->last_failure);
     return {};

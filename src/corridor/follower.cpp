@@ -10,6 +10,7 @@
 #include "base/try.hpp"
 #include "corridor/follow_terms.hpp"
 #include "corridor/journey.hpp"
+#include "corridor/told_events.hpp"
 #include "fetch/state_search.hpp"
 #include "format/heartbeat.hpp"
 #include "format/run_keys.hpp"
@@ -23,6 +24,7 @@ constexpr std::size_t kTrustedIntervals = 3;
 constexpr Milliseconds kLongestWait(60'000);
 constexpr Milliseconds kLongestAsked(300'000);  // by a store that counts requests
 constexpr int kOvertaken = 8;
+constexpr Milliseconds kFarewell(500);
 
 }  // namespace
 
@@ -40,13 +42,14 @@ struct Follower::State {
         wanted.parallel_fetches = options.parallel_fetches;
         wanted.base = options.base;
         wanted.on_moved = [this](const Moved& moved) { return tell(moved); };
-        wanted.on_fault = [this](const Error& error) { tell_fault(error); };
+        wanted.on_fault = [this](const Error& error) { return tell_fault(error); };
         return wanted;
     }
 
     CommitLog log;
     Replica& replica;
     FollowOptions options;
+    ToldEvents events{options.on_event};
     ReplicaRecord at;
     Journey journey;
     Random random;
@@ -107,14 +110,14 @@ struct Follower::State {
         told.apply_seconds = moved.apply_seconds;
         told.deltas_applied = moved.deltas;
         told.changed_elements = moved.changed_elements;
-        return options.on_event ? options.on_event(told) : Result<void>{};
+        return events.tell(told);
     }
 
-    void tell_fault(const Error& error) {
+    Result<void> tell_fault(const Error& error) {
         FollowEvent told = event(FollowEvent::Kind::kFault);
         told.fault = error.text;
         told.fault_kind = error.kind;
-        if (options.on_event) (void)options.on_event(told);
+        return events.tell(told);
     }
 
     /// Once per process: what this replica has seen must still be in the bucket.
@@ -175,7 +178,7 @@ struct Follower::State {
             if (kind != ErrorKind::kGap && kind != ErrorKind::kCorrupt) return moved;
             WISP_ASSIGN(const auto head, log.head(head_seq));
             if (!head || head->commit.seq <= head_seq) return moved;
-            tell_fault(moved.error());
+            WISP_TRY(tell_fault(moved.error()));
         }
     }
 
@@ -251,7 +254,7 @@ struct Follower::State {
         WISP_TRY(check_past());
         bool moved = false;
         for (int taken = 0;; ++taken) {
-            if (stop_requested()) return report(moved);
+            if (stopped()) return report(moved);
             // One step behind is the common case and costs two requests; more is worth a plan.
             if (at.state_seq == 0 || taken == 2) {
                 WISP_ASSIGN(const bool leapt, leap());
@@ -281,7 +284,7 @@ struct Follower::State {
                 kind != ErrorKind::kWrongBase) {
                 return std::unexpected(std::move(step).error());
             }
-            tell_fault(step.error());
+            WISP_TRY(tell_fault(step.error()));
             WISP_ASSIGN(const bool leapt, leap());
             return report(moved || leapt);
         }
@@ -315,11 +318,16 @@ Follower::Follower(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Follower::Follower(Follower&&) noexcept = default;
 Follower& Follower::operator=(Follower&&) noexcept = default;
 Follower::~Follower() {
-    if (state_) state_->beat("stopped", true);
+    if (!state_) return;
+    // Advice is worth a moment of whoever wants to be gone, and no more.
+    std::optional<StopScope> scope;
+    if (stopped()) scope.emplace(kFarewell);
+    state_->beat("stopped", true);
 }
 
 Result<Follower> Follower::open(const Location& run, Replica& replica,
                                 const FollowOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(const auto record, replica.load());
     FollowOptions used = on_terms_of(*run.store, options);
     if (record) {
@@ -339,21 +347,26 @@ Result<Follower> Follower::open(const Location& run, Replica& replica,
 }
 
 Result<FollowReport> Follower::catch_up() {
-    return state_->move_and_beat(true);
+    const StopScope scope(state_->options.run.stop);
+    return state_->events.outcome(state_->move_and_beat(true));
 }
 
 Result<FollowReport> Follower::take_next() {
-    return state_->move_and_beat(false);
+    const StopScope scope(state_->options.run.stop);
+    return state_->events.outcome(state_->move_and_beat(false));
 }
 
 Result<FollowReport> Follower::follow() {
+    const StopScope scope(state_->options.run.stop);
     Clock& clock = *state_->options.run.clock;
     for (int failures = 0;;) {
-        auto report = take_next();
+        auto report = state_->move_and_beat(false);
         if (!report) {
-            if (report.error().kind != ErrorKind::kUnavailable || stop_requested()) return report;
+            const bool heals = report.error().kind == ErrorKind::kUnavailable;
             // The store will come back; until then the last good state is served.
-            state_->tell_fault(report.error());
+            if (!heals || stopped() || !state_->tell_fault(report.error())) {
+                return state_->events.outcome(std::move(report));
+            }
             failures = std::min(failures + 1, 6);
             const Milliseconds grown = state_->pause() * (std::int64_t{1} << failures);
             const Milliseconds asked(report.error().retry_after_ms.value_or(0));
@@ -362,14 +375,15 @@ Result<FollowReport> Follower::follow() {
             continue;
         }
         failures = 0;
-        if (report->reached_until || stop_requested()) return report;
+        if (report->reached_until || stopped()) return report;
         if (report->moved && report->lag_steps > 0) continue;
         // After a move there may be more: whoever waits for the newest must not take it for that.
-        if (state_->options.on_event && !report->moved) {
-            WISP_TRY(state_->options.on_event(state_->event(FollowEvent::Kind::kWaiting)));
+        const FollowEvent waiting = state_->event(FollowEvent::Kind::kWaiting);
+        if (!report->moved && !state_->events.tell(waiting)) {
+            return state_->events.outcome(std::move(report));
         }
         clock.sleep_for(state_->pause());
-        if (stop_requested()) return report;
+        if (stopped()) return report;
     }
 }
 

@@ -14,6 +14,7 @@
 #include "format/run_keys.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/run.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -148,6 +149,7 @@ Result<void> start_branch(CommitLog& log, const CommitLog& other, const Origin& 
 }  // namespace
 
 Result<InitReport> init_run(const Location& where, const InitOptions& options) {
+    const StopScope scope(options.run.stop);
     Random random(options.run.seed == 0 ? fresh_seed() : options.run.seed);
     RunRecord record;
     record.nonce = fmt::format("{:016x}{:016x}", random.next(), random.next());

@@ -7,11 +7,13 @@
 #include "store/commit_log.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/run.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 
 Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
                                   const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const LogEntry entry, log.require(seq));
     if (!entry.commit.delta) {
