@@ -9,6 +9,7 @@
 #include "metrics.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,6 +85,8 @@ struct EngineOptions {
     /// Told of every move, every failure and every recovery, once; by threads of the driver, one
     /// at a time. Must not call the driver.
     std::function<void(const EngineReport&)> on_report;
+    /// Ends the exchanges of all servers early: wisp/stop.hpp.
+    std::stop_token stop = {};
 };
 
 class EngineDriver {
@@ -98,7 +101,8 @@ class EngineDriver {
     /// From now on all servers shall serve this. Returns at once.
     void aim(const EngineTarget& target);
     /// aim(), and waits until each server serves it or has failed. In the order of the servers. One
-    /// that was away before is waited for no longer than a second: it is tried again behind.
+    /// that was away before is waited for no longer than a second: it is tried again behind. When
+    /// the caller's work is to end, what is not done by then is kUnavailable, and goes on behind.
     std::vector<EngineReport> update(const EngineTarget& target);
     /// Asks every server where it is, and moves none.
     std::vector<EngineReport> look() const;

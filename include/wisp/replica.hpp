@@ -113,8 +113,8 @@ struct MemoryReplicaOptions {
     /// Told when a whole new state was taken over; if it fails, the replica has no state.
     std::function<Result<void>(const Weights&, const ReplicaRecord& at)> on_adopt;
     /// Called before the first byte is overwritten; what it returns lives until the last one is and
-    /// the move was told.
-    std::function<std::shared_ptr<void>()> enter;
+    /// the move was told. If it fails, nothing is overwritten.
+    std::function<Result<std::shared_ptr<void>>()> enter;
 };
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options = {});
 

@@ -20,6 +20,7 @@
 #include "wisp/replica.hpp"
 #include "wisp/result.hpp"
 #include "wisp/run.hpp"
+#include "wisp/run_status.hpp"
 #include "wisp/run_watch.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/shard.hpp"

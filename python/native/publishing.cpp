@@ -62,7 +62,7 @@ class PublishSession {
         return *publisher_;
     }
     void stop() {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         publisher_.reset();
         baseline_.reset();
     }
@@ -155,7 +155,7 @@ void read_baseline(PublishSession& session, std::size_t tensor, nb::handle into)
         !buffer.hold(into, true) || buffer.bytes().size() != weights->bytes(tensor).size()) {
         raise(Error{ErrorKind::kInvalid, "the baseline has no such tensor of this size"});
     }
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::ranges::copy(weights->bytes(tensor), buffer.bytes().begin());
 }
 
@@ -191,7 +191,8 @@ std::unique_ptr<PublishSession> open_session(
     const Location& where, const std::string& codec, std::uint64_t anchor_every, const Trust& trust,
     const OptionalPath& sign_key, const OptionalPath& certificate,
     const std::map<std::string, std::string>& metadata, const std::vector<fs::path>& side_files,
-    const OptionalPath& scratch, std::optional<double> expires_after, unsigned threads, bool keep_moves) {
+    const OptionalPath& scratch, std::optional<double> expires_after, unsigned threads,
+    bool keep_moves) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);

@@ -8,6 +8,7 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "reports.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::python {
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ from .stores import RunAddress, location
 from .targets import connect
 
 __all__ = ["Follower", "SyncReport"]
+
+#: Seconds that stop() and close() wait for what a store does; a move that has begun is finished.
+_PATIENCE = 0.8
+_PATIENCE_WITH_FAREWELL = 0.3
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,8 @@ class Follower(OfOneProcess):
         self._changed = threading.Condition()
         self._moving = threading.Lock()  # one thread moves the session at a time
         self._thread: threading.Thread | None = None
+        self._left_behind: threading.Thread | None = None  # in a store that it cannot leave
+        self._abandoned = False  # the replica was taken away from whoever moved it
         self._holder: int | None = None
         self._error: BaseException | None = None
         self._events: list[_native.FollowEvent] = []
@@ -162,6 +169,7 @@ class Follower(OfOneProcess):
         self._forbid_when_held("sync()")
         if self._thread is not None:
             return self._sync_behind()
+        self._take_back()
         with self._moving:
             return self._sync_here()
 
@@ -190,7 +198,9 @@ class Follower(OfOneProcess):
             raise Invalid("this follower is closed")
         if self._thread is not None:
             return self
+        self._take_back()
         self._error = None
+        self._session.arm()
         self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
         _running.add(self)
         self._state = "following"
@@ -198,7 +208,12 @@ class Follower(OfOneProcess):
         return self
 
     def stop(self) -> None:
-        """Ends the background thread after the move under way; raises what had ended it before."""
+        """Ends the background thread after the move under way; raises what had ended it before.
+
+        Returns within about a second, whatever the store does: transfers and waits are broken off.
+        A store written in Python that does not return keeps its thread; a warning says so, and
+        that thread changes nothing any more when it comes back.
+        """
         self._require_own()
         self._halt()
         error, self._error = self._error, None
@@ -218,6 +233,7 @@ class Follower(OfOneProcess):
         """
         self._forbid_when_held("rollback()")
         self._halt()
+        self._take_back()
         with self._moving:
             self._step = self._session.step_back()
             self._state = "rolled_back"
@@ -231,6 +247,7 @@ class Follower(OfOneProcess):
         self._require_own()
         running = self._alive()
         self._halt()
+        self._take_back()
         try:
             with self._moving:
                 return self._session.prove()
@@ -255,14 +272,25 @@ class Follower(OfOneProcess):
             self._session.release()
 
     def close(self) -> None:
-        """Ends the follower; the target stays as it is."""
+        """Ends the follower, and a sync() of another thread with it; the target stays as it is.
+
+        Returns within about a second, as stop() does.
+        """
         self._require_own()
         if self._state == "closed":
             return
         self._halt()
-        with self._moving:
-            self._session.shut()
-            self._state = "closed"
+        self._state = "closed"
+        end = time.monotonic() + _PATIENCE
+        while self._left_behind is None and not self._moving.acquire(timeout=0.05):
+            self._session.halt()
+            if time.monotonic() > end:
+                self._abandon()
+                self._warn_of_left_behind()
+                return  # whoever moves it shuts it
+        if self._left_behind is None:
+            self._moving.release()
+            self._shut()
 
     def __enter__(self) -> Follower:
         return self
@@ -284,10 +312,14 @@ class Follower(OfOneProcess):
             raise Invalid("this follower is closed")
         started = time.monotonic()
         self._events = []
-        report = self._session.catch_up()
+        self._session.arm()
+        try:
+            report = self._session.catch_up()
+        finally:
+            self._shut_if_closed()
         if report.has_state:
             self._step = report.step
-        self._state = "idle"
+        self._become("idle")
         return self._report(report, self._events, time.monotonic() - started)
 
     def _sync_behind(self) -> SyncReport:
@@ -333,10 +365,14 @@ class Follower(OfOneProcess):
     def _follow(self) -> None:
         try:
             with self._moving:
-                self._session.follow()
+                try:
+                    self._session.follow()
+                finally:
+                    self._shut_if_closed()
         except BaseException as error:  # noqa: BLE001 - told to whoever asks next
-            self._error = error
-            self._state = "failed"
+            if threading.current_thread() is not self._left_behind:
+                self._error = error
+                self._become("failed")
         with self._changed:
             self._changed.notify_all()
 
@@ -346,13 +382,61 @@ class Follower(OfOneProcess):
             return
         if thread is threading.current_thread():
             raise Invalid("on_step cannot stop the thread that it runs on; raise instead")
-        while thread.is_alive():
-            self._session.halt()
-            thread.join(0.05)
+        self._session.halt()
+        thread.join(_PATIENCE)
+        if thread.is_alive():
+            self._abandon()
+            self._left_behind = thread if thread.is_alive() else None
         self._thread = None
         _running.discard(self)
         if self._state == "following":
             self._state = "idle"
+        if self._left_behind is not None:
+            self._warn_of_left_behind()
+
+    def _warn_of_left_behind(self) -> None:
+        warnings.warn(
+            f"the store of {self._place.url} does not return: the thread that asked it is left "
+            "behind, and changes nothing any more; see why the store hangs",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def _take_back(self) -> None:
+        """The replica, from a thread that was left behind and has come back since."""
+        if self._state == "closed":
+            raise Invalid("this follower is closed")
+        if self._left_behind is not None and self._left_behind.is_alive():
+            raise Unavailable(
+                f"the store of {self._place.url} still holds a thread of this follower; wait for "
+                "it to return, or make another follower"
+            )
+        self._left_behind = None
+        if self._abandoned:
+            self._session.reclaim()
+            self._abandoned = False
+
+    def _abandon(self) -> None:
+        """Waits for a move that has begun; no other one begins."""
+        self._abandoned = True
+        self._session.abandon()
+
+    def _become(self, state: str) -> None:
+        if self._state != "closed":
+            self._state = state
+
+    def _shut_if_closed(self) -> None:
+        """By whoever was moving it when close() could not wait any longer."""
+        if self._state == "closed":
+            self._session.shut()
+
+    def _shut(self) -> None:
+        """With a last heartbeat, in a thread of its own: the store may not return from that."""
+        thread = threading.Thread(target=self._session.shut, name="wisp-farewell", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_WITH_FAREWELL)
+        if thread.is_alive():
+            self._warn_of_left_behind()
 
     def _take(self, event: _native.FollowEvent) -> None:
         moved = event.kind in ("applied", "joined")
@@ -374,9 +458,11 @@ _running: weakref.WeakSet[Follower] = weakref.WeakSet()
 
 @atexit.register
 def _halt_all() -> None:
-    for follower in list(_running):
-        if not follower._is_inherited:
-            follower._halt()
+    followers = [f for f in list(_running) if not f._is_inherited]
+    for follower in followers:
+        follower._session.halt()
+    for follower in followers:
+        follower._halt()
 
 
 give_repr(

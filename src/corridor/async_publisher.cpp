@@ -8,9 +8,12 @@
 #include "base/try.hpp"
 #include "corridor/block_feed.hpp"
 #include "corridor/publish_worker.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
+
+constexpr Milliseconds kStopLook(50);  // how often a caller that waits looks whether it is to end
 
 Error not_committed(const StepTicket& ticket, const Error& why) {
     Error error = why;
@@ -54,12 +57,21 @@ Result<PublishWorker::Submitted> PublishWorker::queue(const StepTicket& ticket,
     return submitted;
 }
 
+/// kUnavailable when the caller's own work is to end first.
+Result<void> PublishWorker::await(std::unique_lock<std::mutex>& lock,
+                                  const std::function<bool()>& over) {
+    while (!changed_.wait_for(lock, kStopLook, over)) {
+        if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked, while waiting");
+    }
+    return {};
+}
+
 Result<void> PublishWorker::publish_now(const StepTicket& ticket, WeightStream& weights) {
     {
         std::unique_lock lock(mutex_);
         const std::uint64_t failures = failures_;
-        changed_.wait(lock,
-                      [&] { return fatal_ || failures_ != failures || (!sending_ && !waiting_); });
+        WISP_TRY(await(
+            lock, [&] { return fatal_ || failures_ != failures || (!sending_ && !waiting_); }));
         if (fatal_) return std::unexpected(*fatal_);
         if (failures_ != failures) return std::unexpected(*last_failure_);
     }
@@ -97,8 +109,9 @@ Result<void> PublishWorker::flush(std::optional<Milliseconds> time) {
     changed_.notify_all();
     if (time) {
         changed_.wait_for(lock, *time, over);
-    } else {
-        changed_.wait(lock, over);
+    } else if (auto waited = await(lock, over); !waited) {
+        --awaited_;
+        return waited;
     }
     --awaited_;
     if (ledger_.has_committed(last)) return {};
@@ -122,6 +135,7 @@ std::optional<std::uint64_t> PublishWorker::uncommitted() const {
 bool PublishWorker::stop_within(Milliseconds time) {
     std::unique_lock lock(mutex_);
     stopping_ = true;
+    thread_.request_stop();
     changed_.notify_all();
     return changed_.wait_for(lock, time, [&] { return ended_; });
 }

@@ -77,7 +77,7 @@ class FolderReplica : public Replica {
         // Whoever uses a cache proves it first, so it needs neither journal nor sync.
         auto report = options_.durable ? apply_durably(deltas)
                                        : patch_unguarded(*checkpoint_, file_.at->state, deltas,
-                                                         options_.threads);
+                                                         options_.threads, after.state);
         if (!report) return report;
         if (report->result_proven && report->result != after.state) {
             return fail(ErrorKind::kInternal,

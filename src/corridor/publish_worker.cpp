@@ -7,6 +7,7 @@
 #include "base/caught.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -31,12 +32,17 @@ PublishWorker::PublishWorker(Publisher publisher, AsyncPublisher::Done done)
 PublishWorker::~PublishWorker() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    thread_.request_stop();
     changed_.notify_all();
 }
 
 Result<void> PublishWorker::start() {
     return caught("starting the uploading thread", [&]() -> Result<void> {
-        thread_ = std::jthread([this] { run(); });
+        thread_ = std::jthread([this](std::stop_token ending) {
+            const StopScope around(publisher_.state_->stop);
+            const StopScope scope(std::move(ending));
+            run();
+        });
         return {};
     });
 }

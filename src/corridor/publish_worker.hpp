@@ -52,6 +52,7 @@ class PublishWorker {
     PublishDesk& desk() { return *publisher_.state_->desk; }
     bool idle() const { return !sending_ && !waiting_ && handing_ == 0; }
 
+    Result<void> await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& over);
     void run();
     bool await_work(std::unique_lock<std::mutex>& lock);
     bool rest(std::unique_lock<std::mutex>& lock) const;

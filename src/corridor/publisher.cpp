@@ -4,6 +4,7 @@
 #include "corridor/block_feed.hpp"
 #include "corridor/publish_desk.hpp"
 #include "corridor/publisher_state.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -19,8 +20,9 @@ Publisher::~Publisher() = default;
 
 Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
                                   const PublishOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(auto desk, PublishDesk::open(run, baseline, options));
-    return Publisher(std::make_unique<State>(State{std::move(desk)}));
+    return Publisher(std::make_unique<State>(State{std::move(desk), options.run.stop}));
 }
 
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
@@ -29,6 +31,7 @@ Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t s
 }
 
 Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t step) {
+    const StopScope scope(state_->stop);
     PublishDesk& desk = *state_->desk;
     for (int attempt = 0;; ++attempt) {
         WISP_ASSIGN(PreparedStep prepared, desk.prepare(weights, step));
@@ -51,6 +54,7 @@ Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t st
 }
 
 Result<void> Publisher::heartbeat() {
+    const StopScope scope(state_->stop);
     return state_->desk->heartbeat();
 }
 

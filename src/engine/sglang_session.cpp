@@ -184,7 +184,7 @@ class SglangSession : public ServerSession {
             const std::string cause = text_in(*record, "failure");
             // The workers try again by themselves; what still fails after a while needs a hand.
             const bool hopeless = !cause.empty() && watch.seconds() > kFailingPatience;
-            if (hopeless || watch.seconds() > patience || stop_requested() || server_.is_ended()) {
+            if (hopeless || watch.seconds() > patience || stopped() || server_.is_ended()) {
                 return fail(
                     ErrorKind::kUnavailable,
                     fmt::format("{}: step {} is not staged there; {}", server_.label(), target.step,

@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "engine/server_session.hpp"
 #include "engine/stock_update.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp {
 namespace {

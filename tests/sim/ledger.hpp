@@ -8,6 +8,7 @@
 #include <string>
 
 #include "format/commit.hpp"
+#include "format/tombstone.hpp"
 #include "sim/state_bank.hpp"
 #include "store/memory_store.hpp"
 
