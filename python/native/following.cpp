@@ -152,8 +152,7 @@ class FollowSession {
     /// Before a move: only a halt() after this ends it.
     void arm() {
         const std::scoped_lock lock(mutex_);
-        std::stop_source fresh;
-        stop_.swap(fresh);
+        stop_ = std::stop_source();
     }
     Result<FollowReport> catch_up() {
         return moved([](Follower& follower) { return follower.catch_up(); });
