@@ -341,6 +341,10 @@ class RunStatus:
     def is_signed(self) -> bool: ...
 
     @property
+    def roots(self) -> list[str]:
+        """Ids of the keys that vouch for it."""
+
+    @property
     def head(self) -> LogLine | None:
         """None: nothing was published yet."""
 
@@ -385,6 +389,9 @@ class InitReport:
     def run(self) -> str: ...
 
     @property
+    def is_signed(self) -> bool: ...
+
+    @property
     def already_there(self) -> bool: ...
 
     @property
@@ -393,7 +400,7 @@ class InitReport:
     @property
     def shared_bytes(self) -> int: ...
 
-def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ...) -> InitReport: ...
+def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., roots: Trust = ...) -> InitReport: ...
 
 def read_log(where: Location, count: int, trust: Trust = ...) -> list[LogLine]: ...
 
@@ -450,7 +457,7 @@ class WovenSession:
     @property
     def run(self) -> str: ...
 
-def open_woven_session(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], anchor_every: int = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., metadata: Mapping[str, str] = ..., side_files: Sequence[str | os.PathLike] = ..., scratch: str | os.PathLike | None = ..., expires_after: float = ...) -> WovenSession: ...
+def open_woven_session(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], anchor_every: int = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., metadata: Mapping[str, str] = ..., side_files: Sequence[str | os.PathLike] = ..., scratch: str | os.PathLike | None = ..., expires_after: float | None = ...) -> WovenSession: ...
 
 def pull_head(where: Location, folder: str | os.PathLike, trust: Trust = ..., threads: int = ...) -> str | None:
     """
@@ -877,7 +884,7 @@ def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> list[tup
     [(name, elements, changed elements, stored bytes), …] of a commit's delta.
     """
 
-def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Trust, sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float, threads: int, keep_moves: bool) -> PublishSession: ...
+def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Trust, sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float | None, threads: int, keep_moves: bool) -> PublishSession: ...
 
 class EngineReport:
     """What one server answered, or did not."""
