@@ -178,8 +178,13 @@ def retain(
     certificate: Path | None = None,
     base: Path | None = None,
     work: Path | None = None,
+    release_branches: Iterable[str] = (),
 ) -> _native.RetainReport:
-    """Removes what lies before the last `keep_anchors` anchors; times are in seconds."""
+    """Removes what lies before the last `keep_anchors` anchors; times are in seconds.
+
+    `release_branches` names, by their runs' identities, branches that were given up: what they
+    needed of this run may go.
+    """
     return _native.retain_run(
         location(run),
         keep_anchors,
@@ -191,6 +196,7 @@ def retain(
         certificate,
         work,
         base,
+        list(release_branches),
     )
 
 
