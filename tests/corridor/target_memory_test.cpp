@@ -150,17 +150,18 @@ TEST_F(TargetMemory, IsNotTouchedWhenItCannotBeEntered) {
         value_of(diff(state(2), state(3), folder_ / "delta"));
         ReplicaRecord after = *value_of(replica->load());
         after.state = steps_.digest(3);
-        EXPECT_EQ(text_of(replica->apply({folder_ / "delta"}, after)), "the lock is lost");
-        EXPECT_EQ(held(), wanted(2));
         EXPECT_EQ(text_of(keeps ? replica->step_back() : replica->overwrite({}, after)),
                   "the lock is lost");
+        EXPECT_EQ(text_of(replica->apply({folder_ / "delta"}, after)), "the lock is lost");
+        EXPECT_EQ(held(), wanted(2));
         fs::create_directories(folder_ / "incoming");
         fs::copy_file(steps_.state(3), folder_ / "incoming" / "model.safetensors",
                       fs::copy_options::overwrite_existing);
         EXPECT_EQ(text_of(replica->adopt(folder_ / "incoming", after)), "the lock is lost");
         EXPECT_EQ(held(), wanted(2));
         EXPECT_EQ(value_of(replica->load())->state, steps_.digest(2));
-        value_of(init_run(run_ = {run_.store, "runs/b", "memory:b"}, {}));
+        run_.prefix += "/next";
+        value_of(init_run(run_, {}));
     }
 }
 
@@ -175,7 +176,8 @@ TEST_F(TargetMemory, IsNotTouchedByDeltasThatLeadElsewhereThanTheirCommitSays) {
         EXPECT_EQ(outcome_of(replica->apply({folder_ / "delta"}, after)), "corrupt");
         EXPECT_EQ(held(), wanted(2));
         EXPECT_EQ(value_of(replica->load())->state, steps_.digest(2));
-        value_of(init_run(run_ = {run_.store, "runs/b", "memory:b"}, {}));
+        run_.prefix += "/next";
+        value_of(init_run(run_, {}));
     }
 }
 
