@@ -102,8 +102,8 @@ Result<void> PublishDesk::upload_side_files(std::uint64_t step, std::uint64_t ep
     return {};
 }
 
-Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
-    if (report.kind == "present" || unsettled_ || !anchor_due()) return {};
+void PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
+    if (report.kind == "present" || unsettled_ || !anchor_due()) return;
     const auto publish = [&]() -> Result<void> {
         WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, head_->commit.state.step, epoch_));
         const UploadCounts counts = uploader_.take_counts();
@@ -111,10 +111,9 @@ Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& re
         report.reused_bytes += counts.reused_bytes;
         return place_anchor(std::move(anchor), report);
     };
-    auto anchored = publish();
-    if (!anchored && anchored.error().kind == ErrorKind::kFenced) return anchored;
-    if (!anchored) report.anchor_failure = std::move(anchored).error();
-    return {};
+    // The step stands whatever becomes of its anchor. One that was fenced learns it again, for good,
+    // at its next commit.
+    if (auto anchored = publish(); !anchored) report.anchor_failure = std::move(anchored).error();
 }
 
 Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report) {

@@ -41,7 +41,7 @@ class PublishDesk {
     /// The baseline after commit(), under baseline_mutex(); what fails is mended by settle().
     void advance(const PreparedStep& step, PublishReport& report);
     /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
-    Result<void> anchor_if_due(const Weights& source, PublishReport& report);
+    void anchor_if_due(const Weights& source, PublishReport& report);
     /// Brings head and baseline to what the bucket says.
     Result<void> settle();
     /// `waiting`, made from the same state as `onto`, as it is after `onto`, which is committed.

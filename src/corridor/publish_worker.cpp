@@ -155,17 +155,16 @@ Result<void> PublishWorker::send() {
         report = std::move(*committed);
     }
     advance(report);
-    Result<void> anchored;
     if (const Weights* held = desk().baseline().weights(); held != nullptr) {
         // The baseline holds what was committed, and nobody but this thread changes it.
-        anchored = desk().anchor_if_due(*held, report);
+        desk().anchor_if_due(*held, report);
     }
     tell(report);
     const std::lock_guard lock(mutex_);
     ledger_.commit(sending_->ticket);
     sending_.reset();
     last_commit_ = SteadyClock::now();
-    return anchored;
+    return {};
 }
 
 /// Learns what the log holds. If the run has gone on to a state that the steps here were not made

@@ -48,7 +48,7 @@ Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t st
         const Weights* source = weights.whole();
         if (source == nullptr) source = desk.baseline().weights();
         if (source == nullptr) return report;
-        WISP_TRY(desk.anchor_if_due(*source, *report));
+        desk.anchor_if_due(*source, *report);
         return report;
     }
 }

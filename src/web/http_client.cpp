@@ -206,7 +206,7 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
     set(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(limits::kSlowestBytesPerSecond));
     set(curl, CURLOPT_LOW_SPEED_TIME,
-        static_cast<long>(std::max<std::int64_t>(1, request.stall_timeout.count() / 1000)));
+        static_cast<long>((request.stall_timeout.count() + 999) / 1000));
     set(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(longest(request).count()));
     set(curl, CURLOPT_HEADERFUNCTION, &on_header);
     set(curl, CURLOPT_HEADERDATA, &exchange);
