@@ -40,6 +40,8 @@ class Retention {
     Retention(CommitLog& log, const RetainOptions& options) : log_(log), options_(options) {}
 
     Result<RetainReport> run() {
+        // Before the log is read: what is written while this sleeps or is slow counts as young.
+        WISP_ASSIGN(began_ms_, log_.where().store->now_ms());
         WISP_ASSIGN(const auto head, log_.head());
         if (!head || head->commit.state.seq == 0) return report_;
         head_ = *head;
@@ -216,7 +218,6 @@ class Retention {
 
     /// What a killed publisher or compactor left behind: named by nobody, and old.
     Result<void> sweep_orphans() {
-        WISP_ASSIGN(const std::int64_t now, log_.where().store->now_ms());
         for (const std::string_view folder : {kAnchorsPrefix, kDeltasPrefix}) {
             const std::string prefix = log_.where().key(folder);
             std::string after;
@@ -224,8 +225,9 @@ class Retention {
                 WISP_ASSIGN(const auto page, log_.where().store->list(prefix, after, kPage));
                 for (const ListedObject& object : page) {
                     const std::string key = std::string(folder) + object.key.substr(prefix.size());
-                    const bool old = object.info.modified_ms != 0 &&
-                                     now - object.info.modified_ms >= options_.orphan_age.count();
+                    const bool old =
+                        object.info.modified_ms != 0 &&
+                        began_ms_ - object.info.modified_ms >= options_.orphan_age.count();
                     if (!old || live_.contains(key) || named_.contains(key)) continue;
                     WISP_TRY(remove(key));
                 }
@@ -274,6 +276,7 @@ class Retention {
     CommitLog& log_;
     const RetainOptions& options_;
     RetainReport report_;
+    std::int64_t began_ms_ = 0;  // by the store's clock
     LogEntry head_;
     std::uint64_t floor_ = 0;
     std::uint64_t settled_ = 0;      // the floor below which nobody may still be reading
