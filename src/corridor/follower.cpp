@@ -247,7 +247,17 @@ struct Follower::State {
         return age >= 0 && age < std::max<std::int64_t>(options.poll.count(), 100);
     }
 
+    /// After a change that failed half-way, the replica itself tells where it stands.
+    Result<void> look_again() {
+        if (!replica.in_doubt()) return {};
+        WISP_ASSIGN(const auto record, replica.load());
+        at = record.value_or(ReplicaRecord{});
+        at.run = log.run();
+        return {};
+    }
+
     Result<FollowReport> catch_up(bool probe) {
+        WISP_TRY(look_again());
         WISP_TRY(check_past());
         bool moved = false;
         for (int taken = 0;; ++taken) {
