@@ -34,6 +34,7 @@ class Brancher {
         // Before the first state no step can be asked for.
         if (random_.chance(0.5) && newest.seq != 0) options.branch_step = newest.step;
         const Weather began = world_.weather();
+        const World::Busy busy(world_, actor_);
         const auto report = init_run(door_.run, options);
         if (!report) {
             world_.tell(actor_, fmt::format("branch fails: {}", report.error().text));

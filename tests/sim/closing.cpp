@@ -1,6 +1,8 @@
 // The last words of a simulation, spoken over the true store, without faults.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "corridor/journey.hpp"
 #include "sim/world.hpp"
 #include "wisp/publisher.hpp"
@@ -9,6 +11,7 @@ namespace wisp::sim {
 namespace {
 
 constexpr std::uint64_t kClosingSteps = 20'000;
+constexpr std::uint64_t kCalmRequests = 2'000;
 constexpr std::size_t kSampled = 4;
 
 }  // namespace
@@ -78,6 +81,17 @@ void World::check_retained(const std::string& prefix) {
     }
 }
 
+/// Nobody is wedged, and nobody hammers: with a healthy store, few requests lead to rest.
+void World::check_requests() {
+    std::map<const Actor*, std::uint64_t> requests;
+    for (const auto& door : doors_) requests[&door->actor()] += door->requests();
+    for (const auto& [actor, count] : requests) {
+        most_requests_ = std::max(most_requests_, count);
+        if (count <= kCalmRequests) continue;
+        blame(fmt::format("{} made {} requests after the storm", actor->name, count));
+    }
+}
+
 void World::close() {
     for (const std::string prefix : {"runs/a", "runs/b"}) {
         const RunLedger* run = ledger().find(prefix);
@@ -90,6 +104,7 @@ void World::close() {
     weather_ = Weather::kClosing;
     const auto ended = [&] { return over(); };
     if (!scheduler_.run(ended, kClosingSteps)) blame("the replicas do not come to rest");
+    check_requests();
 }
 
 }  // namespace wisp::sim

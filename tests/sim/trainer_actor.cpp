@@ -30,6 +30,7 @@ class TrainerActor {
           pause_ms_(random_.chance(0.3) ? 10'000 : 1'000) {
         actor_.folder = world_.folder() / actor_.name;
         std::filesystem::create_directories(actor_.folder);
+        actor_.keeps_synced = in_memory_ || durable_;
         options_.codec = random_.chance(0.25)  ? Codec::kCompact
                          : random_.chance(0.5) ? Codec::kPlain
                                                : Codec::kGap;
@@ -107,7 +108,9 @@ class TrainerActor {
         options_.run = world_.run_options(door_);
         if (has_side_file_) {
             const auto side = actor_.folder / "config.json";
-            std::ofstream(side) << "{\"variant\":" << random_.below(2) << "}";
+            const std::string text = fmt::format("{{\"variant\":{}}}", random_.below(2));
+            std::ofstream(side) << text;
+            world_.ledger().vouch_for(text);
             options_.side_files = {side};
         }
         began_ = world_.weather();
@@ -191,6 +194,7 @@ class TrainerActor {
         const TrainedStep step = next_step(publisher);
         const StateDigest digest = world_.bank().remember(step.model);
         began_ = world_.weather();
+        const World::Busy busy(world_, actor_);
         const auto report = publisher.publish(step.model, step.step);
         if (!report) {
             retry_ = random_.chance(0.6);

@@ -19,6 +19,7 @@ class UpkeepActor {
           pause_ms_(random_.chance(0.5) ? 2'000 : 15'000) {
         actor_.folder = world_.folder() / actor_.name;
         std::filesystem::create_directories(actor_.folder);
+        actor_.keeps_synced = true;
     }
     virtual ~UpkeepActor() = default;
 
@@ -63,6 +64,7 @@ class CompactorActor : public UpkeepActor {
   private:
     Result<void> work() override {
         if (random_.chance(0.2)) return read_back();
+        const World::Busy busy(world_, actor_);
         const auto report = compact_run(door_.run, options());
         if (!report) return std::unexpected(report.error());
         world_.tell(actor_, fmt::format("merged {}", report->merged));
@@ -93,6 +95,7 @@ class RetentionActor : public UpkeepActor {
         : UpkeepActor(world, actor, std::move(prefix)) {
         retain_.keep_anchors = 1 + random_.below(3);
         retain_.grace = Milliseconds(random_.chance(0.4) ? 0 : random_.below(10'000));
+        retain_.orphan_age = Milliseconds(world.plan().orphan_age_ms);
     }
 
   private:
