@@ -12,6 +12,11 @@ void add_trust(CLI::App& verb, TrustArguments& into) {
                     "Accept only what this key signed or certified: text or file; repeatable")
         ->type_name("KEY")
         ->allow_extra_args(false);
+    verb.add_option("--min-serial", into.min_serial, "Refuse certificates with a lower serial")
+        ->check(CLI::NonNegativeNumber);
+    verb.add_option("--run", into.run,
+                    "The run that must be at the address: the identity that 'wisp init' printed")
+        ->type_name("ID");
 }
 
 void add_layout(CLI::App& verb, std::string& into) {
@@ -35,8 +40,8 @@ Result<RunOptions> run_options(const TrustArguments& arguments) {
         if (!key) return std::unexpected(std::move(key).error());
         options.trust.keys.push_back(*key);
     }
-    options.trust.allow_unsigned = options.trust.keys.empty();
     options.trust.min_serial = arguments.min_serial;
+    options.expected_run = arguments.run;
     return options;
 }
 

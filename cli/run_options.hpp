@@ -14,9 +14,10 @@ namespace wisp::cli {
 struct TrustArguments {
     std::vector<std::string> keys;
     std::uint64_t min_serial = 0;
+    std::string run;
 };
 
-/// --trust, as often as there are keys.
+/// --trust, as often as there are keys, --min-serial and --run.
 void add_trust(CLI::App& verb, TrustArguments& into);
 
 /// --layout; "trl" for a bucket as TRL writes it.
@@ -24,7 +25,6 @@ void add_layout(CLI::App& verb, std::string& into);
 /// A usage error when an option was given that such a bucket has no place for.
 void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& options);
 
-/// Unsigned runs are accepted as long as no key is named.
 Result<RunOptions> run_options(const TrustArguments& arguments);
 
 struct SignArguments {

@@ -42,7 +42,7 @@ struct FollowArguments {
 
 constexpr std::size_t kLongestId = 100;
 // Signatures and heartbeats belong to runs.
-const std::vector<std::string> kOnlyOfRuns = {"--trust", "--min-serial", "--id"};
+const std::vector<std::string> kOnlyOfRuns = {"--trust", "--min-serial", "--run", "--id"};
 
 bool is_id_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -240,9 +240,6 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
     verb.add_option("--log", arguments.log, "Append a JSON line for every event")
         ->type_name("FILE");
     add_trust(verb, arguments.trust);
-    verb.add_option("--min-serial", arguments.trust.min_serial,
-                    "Refuse certificates with a lower serial")
-        ->check(CLI::NonNegativeNumber);
     add_common(verb, arguments.common, true);
 }
 

@@ -18,6 +18,7 @@ struct InitArguments {
     bool single_writer = false;
     bool no_probe = false;
     SignArguments sign;
+    std::vector<std::string> roots;
     TrustArguments trust;
 };
 
@@ -63,6 +64,11 @@ Result<InitReport> start(const InitArguments& arguments) {
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());
     options.signer = std::move(*signer);
+    for (const std::string& text : arguments.roots) {
+        auto root = PublicKey::load(text);
+        if (!root) return std::unexpected(std::move(root).error());
+        options.roots.push_back(*root);
+    }
     if (!arguments.branch_of.empty()) {
         const BranchPoint point = parse_branch_point(arguments.branch_of);
         auto origin = open_location(point.url);
@@ -86,9 +92,13 @@ int run(const InitArguments& arguments) {
     if (!report) return report_error(arguments.common, "init", report.error());
     const char* const mode = arguments.single_writer ? "single-writer" : "exclusive";
     if (arguments.common.json) {
-        nlohmann::ordered_json line = {
-            {"verb", "init"},     {"ok", true},   {"url", arguments.run},
-            {"run", report->run}, {"mode", mode}, {"already_there", report->already_there}};
+        nlohmann::ordered_json line = {{"verb", "init"},
+                                       {"ok", true},
+                                       {"url", arguments.run},
+                                       {"run", report->run},
+                                       {"mode", mode},
+                                       {"signed", report->is_signed},
+                                       {"already_there", report->already_there}};
         if (report->branch_step) {
             line["branch_step"] = *report->branch_step;
             line["shared_bytes"] = report->shared_bytes;
@@ -96,6 +106,7 @@ int run(const InitArguments& arguments) {
         print_json(line);
     } else if (!arguments.common.quiet) {
         fmt::print("{}: run {}, {}", printable(arguments.run), printable(report->run), mode);
+        fmt::print(", {}", report->is_signed ? "signed" : "unsigned");
         if (report->branch_step) {
             fmt::print(", a branch at step {} that shares {}", *report->branch_step,
                        human_bytes(report->shared_bytes));
@@ -123,11 +134,18 @@ void add_init(CLI::App& app, Outcome& outcome) {
     verb->add_flag("--no-probe", arguments->no_probe,
                    "Do not try first whether the store's conditional writes work");
     add_signing(*verb, arguments->sign);
+    verb->add_option("--root", arguments->roots,
+                     "Make a signed run: nothing counts in it that this key has not signed or "
+                     "certified; text or file; repeatable; the key of --sign-key by default")
+        ->type_name("KEY")
+        ->allow_extra_args(false);
     add_trust(*verb, arguments->trust);
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
   wisp init s3://weights/qwen-rl
   wisp init /shared/runs/a
+  wisp init s3://weights/qwen-rl --sign-key trainer.key
+  wisp init s3://weights/qwen-rl --root root.key.pub
   wisp init s3://weights/tuned --branch-of s3://weights/qwen-rl@200)");
     verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
 }

@@ -30,6 +30,7 @@ struct PublishArguments {
     bool heartbeat = false;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     Milliseconds expires{0};
+    bool expires_given = false;
     std::string metrics;
     SignArguments sign;
     TrustArguments trust;
@@ -89,7 +90,7 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
     options.public_base_name = arguments.base_name;
     options.threads = arguments.common.threads;
     options.part_bytes = arguments.part_bytes;
-    options.expires_after = arguments.expires;
+    if (arguments.expires_given) options.expires_after = arguments.expires;
     options.take_over = arguments.take_over;
     options.progress = progress_bar(arguments.common);
     return options;
@@ -272,7 +273,9 @@ void add_options(CLI::App& verb, PublishArguments& arguments) {
         ->transform(CLI::AsSizeValue(true))
         ->check(CLI::PositiveNumber);
     add_duration(verb, "--expires", arguments.expires,
-                 "Replicas call the run stale after this without a new commit");
+                 "Replicas call the run stale after this without a new commit; 0: never; 1d by "
+                 "default if the run is signed")
+        ->each([&arguments](const std::string&) { arguments.expires_given = true; });
     verb.add_flag("--heartbeat", arguments.heartbeat,
                   "Publish no weights, only say that the trainer lives");
     add_metrics(verb, arguments.metrics);

@@ -84,6 +84,10 @@ void add_retain(CLI::App& app, Outcome& outcome) {
     add_duration(*verb, "--orphan-age", arguments->retain.orphan_age,
                  "Remove objects that no commit names at this age")
         ->default_str("24h");
+    verb->add_option("--release-branch", arguments->retain.release_branches,
+                     "A branch that was given up, by its run's identity: what it needed may go")
+        ->type_name("ID")
+        ->allow_extra_args(false);
     verb->add_flag("--dry-run", arguments->retain.dry_run, "Say what would go, and change nothing");
     add_signing(*verb, arguments->upkeep.sign);
     add_trust(*verb, arguments->upkeep.trust);

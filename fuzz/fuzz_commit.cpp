@@ -36,7 +36,7 @@ void check_commit(std::string_view object) {
     FUZZ_CHECK(parsed->body.ends_with('\n') && object.size() <= limits::kCommitBytes);
     const Commit& commit = parsed->commit;
     FUZZ_CHECK(commit.seq > 0 && commit.epoch > 0 && commit.state.seq <= commit.seq);
-    FUZZ_CHECK(commit.floor <= commit.state.seq && commit.map_seq <= commit.seq);
+    FUZZ_CHECK(commit.floor <= commit.state.seq && commit.map_at.seq < commit.seq);
     if (commit.delta) check_file(*commit.delta);
     if (commit.map) {
         for (const AnchorEntry& anchor : commit.map->anchors) {

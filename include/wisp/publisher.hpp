@@ -39,8 +39,9 @@ struct PublishOptions {
     std::uint64_t kept_change_bytes = std::uint64_t{128} << 20;
     unsigned parallel_uploads = 4;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
-    /// Commits say that they are stale after this; 0: never.
-    Milliseconds expires_after = Milliseconds(0);
+    /// Commits say that they are stale after this; 0: never. Absent: a day if the run is signed, so
+    /// that a frozen or cut log is noticed.
+    std::optional<Milliseconds> expires_after;
     /// Take the run over even though this baseline was fenced before.
     bool take_over = false;
     Progress progress;

@@ -22,8 +22,11 @@
 namespace wisp {
 
 struct RunOptions {
-    /// Unsigned runs are allowed, and labelled as such, unless keys are named.
-    TrustPolicy trust{.keys = {}, .allow_unsigned = true, .min_serial = 0};
+    /// Of a signed run, which of its root keys count; all of them when none is named. An unsigned
+    /// run is refused when keys are named, and labelled as such otherwise.
+    TrustPolicy trust;
+    /// The run that must be at the address, by its identity; empty: whichever is there. kForked.
+    std::string expected_run;
     std::shared_ptr<Clock> clock = system_clock();
     /// Seeds nonces and jitter; 0 takes one from the system.
     std::uint64_t seed = 0;
@@ -43,6 +46,9 @@ enum class CommitMode {
 struct InitOptions {
     RunOptions run;
     CommitMode mode = CommitMode::kExclusive;
+    /// Makes a signed run, in which nothing counts that these keys have not signed or certified;
+    /// the signer's own key if empty. With a certificate, its root must be among them.
+    std::vector<PublicKey> roots;
     std::optional<RunSigner> signer;
     /// Start from another run of the same bucket, at the state of this step (its newest if absent).
     std::optional<Location> branch_of;
@@ -51,6 +57,7 @@ struct InitOptions {
 
 struct InitReport {
     std::string run;
+    bool is_signed = false;
     bool already_there = false;  // an interrupted init of the same branch was completed
     std::optional<std::uint64_t> branch_step;
     std::uint64_t shared_bytes = 0;  // of the other run's objects, not copied
@@ -105,7 +112,8 @@ struct RunStatus {
     std::string run;
     CommitMode mode = CommitMode::kExclusive;
     bool is_signed = false;
-    std::optional<LogLine> head;  // absent: nothing was published yet
+    std::vector<std::string> roots;  // ids of the keys that vouch for it
+    std::optional<LogLine> head;     // absent: nothing was published yet
     std::int64_t head_age_ms = 0;
     bool expired = false;
     std::uint64_t floor_seq = 0;

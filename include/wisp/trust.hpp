@@ -41,15 +41,16 @@ struct Certificate {
 
 struct TrustPolicy {
     std::vector<PublicKey> keys;   // trainers' keys, or the roots that certify them
-    bool allow_unsigned = false;   // also lets signed records pass when `keys` is empty
     std::uint64_t min_serial = 0;  // certificates below it are revoked
 };
 
 struct Signer {
+    /// kUnchecked: by the run's own keys, which nobody has named to this reader.
     enum class How { kUnsigned, kUnchecked, kTrusted, kCertified };
     How how = How::kUnsigned;
-    std::string key_id;                   // empty when unsigned; a mere claim when unchecked
+    std::string key_id;                   // empty when unsigned
     std::optional<std::uint64_t> serial;  // of the certificate
+    std::int64_t ends_ms = 0;             // of the certificate; 0: there is none, and no end
 };
 
 /// The largest signature block that is looked at.
@@ -61,11 +62,14 @@ Result<std::string> write_signature_block(const SigningKey& key,
                                           const std::optional<Certificate>& certificate,
                                           SigningDomain domain, std::span<const std::byte> bytes);
 
-/// Who signed `bytes`, if the policy accepts it; an empty block is an unsigned record. kCorrupt:
-/// the block is malformed, or a signature does not fit its bytes. kDenied: it is not trusted.
-/// Expiry is judged at `now_ms`, so check the newest record; the hash chain vouches for older ones.
-Result<Signer> check_signature(const TrustPolicy& policy, SigningDomain domain,
-                               std::span<const std::byte> bytes, std::string_view block,
-                               std::int64_t now_ms);
+/// Who signed `bytes`, if one of `keys` did or has certified who did, whenever that was. kCorrupt:
+/// the block is malformed, or a signature does not fit its bytes. kDenied: unsigned, or a stranger.
+Result<Signer> check_signature(const std::vector<PublicKey>& keys, SigningDomain domain,
+                               std::span<const std::byte> bytes, std::string_view block);
+
+/// Whether what such a signer says counts by itself at `now_ms`: kDenied when the certificate has
+/// ended or its serial is below `min_serial`. An older record counts all the same when a newer one
+/// that does is built on it.
+Result<void> check_current(const Signer& signer, std::uint64_t min_serial, std::int64_t now_ms);
 
 }  // namespace wisp

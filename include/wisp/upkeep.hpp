@@ -45,6 +45,8 @@ struct RetainOptions {
     Milliseconds grace = Milliseconds(3'600'000);
     /// Objects that no commit names are removed at this age.
     Milliseconds orphan_age = Milliseconds(24 * 3'600'000);
+    /// Branches that were given up, by their runs' identities: what they needed may go.
+    std::vector<std::string> release_branches;
     bool dry_run = false;
 };
 struct RetainReport {

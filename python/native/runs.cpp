@@ -17,7 +17,6 @@ RunOptions run_options(const Trust& trust) {
     RunOptions options;
     for (const std::string& key : trust)
         options.trust.keys.push_back(value_of(PublicKey::load(key)));
-    options.trust.allow_unsigned = trust.empty();
     return options;
 }
 
@@ -69,6 +68,7 @@ void bind_status(nb::module_& module) {
         .def_prop_ro("single_writer",
                      [](const RunStatus& self) { return self.mode == CommitMode::kSingleWriter; })
         .def_ro("is_signed", &RunStatus::is_signed)
+        .def_ro("roots", &RunStatus::roots, "Ids of the keys that vouch for it.")
         .def_ro("head", &RunStatus::head, "None: nothing was published yet.")
         .def_ro("head_age_ms", &RunStatus::head_age_ms)
         .def_ro("expired", &RunStatus::expired)
@@ -83,6 +83,7 @@ void bind_status(nb::module_& module) {
         .def_ro("branches", &RunStatus::branches);
     nb::class_<InitReport>(module, "InitReport", "A run that was started.")
         .def_ro("run", &InitReport::run)
+        .def_ro("is_signed", &InitReport::is_signed)
         .def_ro("already_there", &InitReport::already_there)
         .def_ro("branch_step", &InitReport::branch_step)
         .def_ro("shared_bytes", &InitReport::shared_bytes);
@@ -90,9 +91,10 @@ void bind_status(nb::module_& module) {
 
 InitReport init(const Location& where, bool single_writer, const std::optional<Location>& branch_of,
                 std::optional<std::uint64_t> branch_step, const Trust& trust,
-                const OptionalPath& sign_key, const OptionalPath& certificate) {
+                const OptionalPath& sign_key, const OptionalPath& certificate, const Trust& roots) {
     InitOptions options;
     options.run = run_options(trust);
+    options.roots = run_options(roots).trust.keys;
     options.mode = single_writer ? CommitMode::kSingleWriter : CommitMode::kExclusive;
     options.signer = run_signer(sign_key, certificate);
     options.branch_of = branch_of;
@@ -107,7 +109,7 @@ void bind_runs(nb::module_& module) {
     bind_status(module);
     module.def("init_run", &init, "where"_a, "single_writer"_a = false, "branch_of"_a = nb::none(),
                "branch_step"_a = nb::none(), "trust"_a = Trust{}, "sign_key"_a = nb::none(),
-               "certificate"_a = nb::none());
+               "certificate"_a = nb::none(), "roots"_a = Trust{});
     module.def(
         "read_log",
         [](const Location& where, std::uint64_t count, const Trust& trust) {

@@ -35,9 +35,12 @@ def init(
     trust: Any = None,
     sign_key: Path | None = None,
     certificate: Path | None = None,
+    roots: Any = None,
 ) -> _native.InitReport:
     """Starts a run; Conflict when there is one already.
 
+    With `sign_key` or `roots` it is a signed run: nothing counts in it that the keys of `roots`,
+    the signing key if None, have not signed or certified.
     `branch_of` starts it from another run of the same bucket, at `branch_step` (its newest if
     None), without copying. `single_writer` is for stores that cannot decide between racing writers.
     """
@@ -55,6 +58,7 @@ def init(
         trust_of(trust),
         sign_key,
         certificate,
+        trust_of(roots),
     )
 
 
@@ -65,7 +69,9 @@ def start_if_missing(
     try:
         _native.read_log(place, 1, trust_of(trust))
     except NoRun:
-        init(place, trust=trust, sign_key=sign_key, certificate=certificate)
+        # Whom this publisher trusts, its readers shall trust.
+        roots = trust if sign_key is not None else None
+        init(place, sign_key=sign_key, certificate=certificate, roots=roots)
 
 
 def status(

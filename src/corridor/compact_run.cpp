@@ -9,6 +9,7 @@
 #include "corridor/upkeep_log.hpp"
 #include "fetch/object_fetcher.hpp"
 #include "fetch/route.hpp"
+#include "fetch/state_search.hpp"
 #include "format/road_map.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/delta.hpp"
@@ -28,23 +29,21 @@ struct Piece {
 
 /// From the newest anchor on, in falling powers of two: [0, 512), [512, 768), … as the states since
 /// the anchor are written in binary. Adding states changes only the last pieces.
-Result<std::vector<Piece>> wanted_pieces(const CommitLog& log, const LogEntry& head,
-                                         const RoadMap& map) {
+Result<std::vector<Piece>> wanted_pieces(Lineage& history, const RoadMap& map) {
     std::vector<Piece> pieces;
     if (map.anchors.empty()) return pieces;
-    const StateName& now = head.commit.state;
+    const StateName& now = history.head().commit.state;
     StateName from = map.anchors.back().state;
     if (from.line != now.line) return pieces;
-    if (from.seq < log.first_seq()) {
+    if (from.seq < history.log().first_seq()) {
         // What a branch took over lies in another log, as roads already.
-        WISP_ASSIGN(const LogEntry first, log.require(log.first_seq()));
+        WISP_ASSIGN(const LogEntry first, history.at(history.log().first_seq()));
         from = first.commit.state;
     }
     std::uint64_t left = now.count - from.count;
     while (left >= 2) {
         const std::uint64_t size = std::bit_floor(left);
-        WISP_ASSIGN(const StateName to,
-                    find_state_by_count(log, from.seq, now.seq, from.count + size));
+        WISP_ASSIGN(const StateName to, find_state_by_count(history, from.count + size));
         pieces.push_back({from, to});
         from = to;
         left -= size;
@@ -54,20 +53,21 @@ Result<std::vector<Piece>> wanted_pieces(const CommitLog& log, const LogEntry& h
 
 class Compactor {
   public:
-    Compactor(const CommitLog& log, const LogEntry& head, RoadMap map, Replica& replica,
-              const UpkeepOptions& options, fs::path work)
-        : log_(log),
-          head_(head),
+    Compactor(Lineage& history, RoadMap map, Replica& replica, const UpkeepOptions& options,
+              fs::path work)
+        : history_(history),
+          head_(history.head()),
           map_(std::move(map)),
           options_(options),
           work_(std::move(work)),
-          fetcher_(log.where(), work_ / "pieces", options.parallel),
-          uploader_(log.where(), options.parallel, kPartBytes),
-          journey_(log, replica, at_, {options.threads, options.parallel, options.base, {}, {}}) {}
+          fetcher_(history.log().where(), work_ / "pieces", options.parallel),
+          uploader_(history.log().where(), options.parallel, kPartBytes),
+          journey_(history.log(), replica, at_,
+                   {options.threads, options.parallel, options.base, {}, {}}) {}
 
     /// Nothing when the piece is a single delta's, or holds no change.
     Result<std::optional<RoadEntry>> merge_piece(const Piece& piece) {
-        WISP_TRY(journey_.go(head_, piece.from));
+        WISP_TRY(journey_.go(history_, piece.from));
         RouteRequest request{piece.to, head_.commit.floor, piece.from, {}, {}};
         const auto route = plan_route(map_, request);
         if (!route || route->start != Route::Start::kHere) return std::optional<RoadEntry>{};
@@ -103,8 +103,8 @@ class Compactor {
             deltas.push_back(std::move(path));
             return {};
         }
-        for (std::uint64_t seq = leg.from.seq + 1; seq <= leg.to.seq; ++seq) {
-            WISP_ASSIGN(const LogEntry entry, log_.require(seq));
+        WISP_ASSIGN(const auto entries, history_.between(leg.from.seq, leg.to.seq));
+        for (const LogEntry& entry : entries) {
             if (!entry.commit.makes_state() || !entry.commit.delta) continue;
             WISP_ASSIGN(fs::path path, fetcher_.fetch(*entry.commit.delta));
             deltas.push_back(std::move(path));
@@ -112,7 +112,7 @@ class Compactor {
         return {};
     }
 
-    const CommitLog& log_;
+    Lineage& history_;
     const LogEntry& head_;
     RoadMap map_;
     const UpkeepOptions& options_;
@@ -131,7 +131,8 @@ Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
     const JoinCost before = join_cost(map, state, head.commit.floor);
     report.join_bytes_before = report.join_bytes_after = before.bytes;
     report.join_objects_before = report.join_objects_after = before.objects;
-    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(log, head, map));
+    Lineage history(log, head);
+    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(history, map));
     const auto is_there = [&](const Piece& piece) {
         return std::ranges::any_of(map.roads, [&](const RoadEntry& road) {
             return road.from == piece.from && road.to == piece.to;
@@ -145,7 +146,7 @@ Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
     folder_options.durable = false;
     WISP_ASSIGN(const auto replica, open_folder_replica(work.path() / "replica", folder_options));
     WISP_TRY(replica->load());
-    Compactor compactor(log, head, map, *replica, options, work.path());
+    Compactor compactor(history, map, *replica, options, work.path());
     std::vector<RoadEntry> roads;
     for (const Piece& piece : pieces) {
         if (is_there(piece)) continue;

@@ -119,19 +119,21 @@ Result<ExponentCounter> ExponentCounter::open(const Location& where,
 }
 
 Result<std::vector<BinadeCount>> ExponentCounter::count(std::uint64_t seq) {
-    WISP_ASSIGN(const LogEntry entry, state_->log.require(seq));
+    WISP_ASSIGN(Lineage history, Lineage::of_newest(state_->log));
+    WISP_ASSIGN(const LogEntry entry, history.at(seq));
     if (!entry.commit.delta) {
         return fail(ErrorKind::kNotFound, fmt::format("commit {} of {} has no delta", seq,
                                                       shown(state_->log.where().url)));
     }
-    WISP_ASSIGN(const LogEntry before, state_->log.require(seq - 1));
-    WISP_ASSIGN(const auto head, state_->log.head(seq));
-    if (!head) return fail(ErrorKind::kGap, fmt::format("the log ends before commit {}", seq));
+    WISP_ASSIGN(const auto before, history.before(entry));
+    if (!before) {
+        return fail(ErrorKind::kGap, fmt::format("the state before commit {} was given up", seq));
+    }
     {
         JourneyOptions options;
         options.threads = state_->threads;
         Journey journey(state_->log, *state_->replica, state_->at, std::move(options));
-        WISP_TRY(journey.go(*head, before.commit.state));
+        WISP_TRY(journey.go(history, before->commit.state));
     }
     ObjectFetcher fetcher(state_->log.where(), state_->folder.path() / "fetched", 4);
     WISP_ASSIGN(const auto path, fetcher.fetch(*entry.commit.delta));

@@ -17,10 +17,10 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
                                  std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
                                  const UpkeepOptions& options) {
+    Lineage history(log, head);
     StateName target = head.commit.state;
     if (step) {
-        WISP_ASSIGN(const RoadMap map, log.map_of(head));
-        WISP_ASSIGN(target, find_state(log, head, map, *step));
+        WISP_ASSIGN(target, find_state(history, *step));
         if (target.step != *step) {
             return fail(ErrorKind::kNotFound,
                         fmt::format("{} has no step {}; the nearest before it is {}",
@@ -45,7 +45,7 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
             return {};
         };
         Journey journey(log, *replica, at, journey_options);
-        WISP_TRY(journey.go(head, target));
+        WISP_TRY(journey.go(history, target));
     }
     std::error_code ignored;
     std::filesystem::remove_all(folder.path() / ".wisp", ignored);

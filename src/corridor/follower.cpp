@@ -23,6 +23,7 @@ constexpr std::size_t kTrustedIntervals = 3;
 constexpr Milliseconds kLongestWait(60'000);
 constexpr Milliseconds kLongestAsked(300'000);  // by a store that counts requests
 constexpr int kOvertaken = 8;
+constexpr std::uint64_t kQuietLooks = 8;  // of these, one also asks the hint
 
 }  // namespace
 
@@ -32,7 +33,13 @@ struct Follower::State {
           replica(held),
           options(given),
           journey(log, replica, at, journey_options()),
-          random(given.run.seed == 0 ? fresh_seed() : given.run.seed) {}
+          random(given.run.seed == 0 ? fresh_seed() : given.run.seed) {
+        log.on_void([this](std::uint64_t seq, const Error& why) {
+            // Once each: it stays there for ever.
+            if (seq > highest_void) tell_fault(why);
+            highest_void = std::max(highest_void, seq);
+        });
+    }
 
     JourneyOptions journey_options() {
         JourneyOptions wanted;
@@ -51,11 +58,14 @@ struct Follower::State {
     Journey journey;
     Random random;
     bool checked_past = false;
-    bool beyond_is_there = false;  // the run has gone past until_step
+    bool beyond_is_there = false;    // the run has gone past until_step
+    std::uint64_t marked_state = 0;  // the state of the commit that the record's mark is at
+    std::uint64_t highest_void = 0;  // of the slots that were stepped over and told of
+    std::uint64_t quiet_looks = 0;   // in a row that found the next slot empty
     std::uint64_t head_seq = 0;
     std::uint64_t head_count = 0;
     std::int64_t head_time_ms = 0;
-    std::int64_t head_expires_ms = 0;
+    std::int64_t head_expires_ms = 0;  // by its own word, or its certificate's
     std::int64_t last_heartbeat_ms = 0;
     std::optional<std::int64_t> last_pause_us;
     std::deque<std::int64_t> intervals_ms;
@@ -71,6 +81,14 @@ struct Follower::State {
         head_count = commit.state.count;
         head_time_ms = commit.time_ms;
         head_expires_ms = commit.expires_ms;
+        const std::int64_t ends = entry.signer.ends_ms;
+        if (ends != 0 && (head_expires_ms == 0 || ends < head_expires_ms)) head_expires_ms = ends;
+    }
+
+    /// The record has moved: what it remembers of the log is at least this.
+    void stand_past(const LogEntry& entry) {
+        marked_state = entry.commit.state.seq;
+        log.require_serial(at.certificate_serial);
     }
 
     std::uint64_t lag() const { return head_count > at.count ? head_count - at.count : 0; }
@@ -120,45 +138,83 @@ struct Follower::State {
     /// Once per process: what this replica has seen must still be in the bucket.
     Result<void> check_past() {
         if (checked_past || at.seq == 0) return {};
-        WISP_ASSIGN(const Slot own, log.read(at.seq, Judged::kThen));
-        const bool other =
-            own.entry && !at.commit_hash.empty() && own.entry->hash != at.commit_hash;
-        if (options.accept_rewind && (other || own.kind == Slot::Kind::kAbsent)) {
-            // What was seen counts no more; the weights are kept until another state is there.
-            at.seq = at.epoch = 0;
-            at.commit_hash.clear();
-            forget_state(at);
-        } else if (own.kind == Slot::Kind::kAbsent) {
-            return fail(ErrorKind::kForked,
-                        fmt::format("{} has seen commit {}, but {} does not have it any more: the "
-                                    "bucket was set back; restore it, or pass --accept-rewind",
-                                    shown(replica.label()), at.seq, shown(log.where().url)));
+        WISP_ASSIGN(const Slot own, log.read(at.seq));
+        const bool same = own.entry && own.entry->hash == at.commit_hash;
+        const bool buried = own.kind == Slot::Kind::kBuried;
+        if (same) {
+            marked_state = own.entry->commit.state.seq;
+            // A replica that starts up to date must also notice when the run falls silent.
+            know(*own.entry);
+        } else if (!buried && (!at.commit_hash.empty() || own.kind == Slot::Kind::kAbsent)) {
+            WISP_TRY(check_history());
         }
-        if (other && at.seq != 0) {
-            return fail(ErrorKind::kForked,
-                        fmt::format("commit {} of {} is not the one that {} has seen: there are "
-                                    "two histories; stop and look, or pass --accept-rewind",
-                                    at.seq, shown(log.where().url), shown(replica.label())));
-        }
-        // A replica that starts up to date must also notice when the run falls silent.
-        if (own.entry) know(*own.entry);
         checked_past = true;
         return {};
     }
 
-    Result<void> check_follows(const LogEntry& next) const {
-        if (next.commit.epoch < at.epoch) {
+    /// The mark's own slot does not hold what was seen there. A commit that is merely lost is known
+    /// by the hash that newer ones have of it.
+    Result<void> check_history() {
+        WISP_ASSIGN(const auto head, log.head(options.accept_rewind ? 0 : at.seq));
+        if (head && head->commit.seq > at.seq && !options.accept_rewind) {
+            Lineage history(log, *head);
+            return check_descent(history);
+        }
+        if (options.accept_rewind) {
+            // What was seen counts no more; the weights are kept until another state is there.
+            at.seq = at.epoch = 0;
+            at.commit_hash.clear();
+            forget_state(at);
+            return {};
+        }
+        return fail(ErrorKind::kForked,
+                    fmt::format("{} has seen commit {}, but {} does not have it any more: the "
+                                "bucket was set back; restore it, or pass --accept-rewind",
+                                shown(replica.label()), at.seq, shown(log.where().url)));
+    }
+
+    /// Whether the history is a continuation of what this replica has seen. What retention has
+    /// given up can be asked for no more; the floor, which the head vouches for, tells.
+    Result<void> check_descent(Lineage& history) const {
+        const Commit& head = history.head().commit;
+        if (options.accept_rewind || at.seq == 0) return {};
+        if (head.seq < at.seq || head.epoch < at.epoch) {
             return fail(
                 ErrorKind::kForked,
-                fmt::format("commit {} of {} is of epoch {}, but epoch {} was there "
-                            "before: the log was rewritten; stop and look",
-                            next.commit.seq, shown(log.where().url), next.commit.epoch, at.epoch));
+                fmt::format("{} ends at commit {} of epoch {}, behind commit {} of epoch "
+                            "{} that this replica has seen: it was set back; restore it, "
+                            "or pass --accept-rewind",
+                            shown(log.where().url), head.seq, head.epoch, at.seq, at.epoch));
         }
-        if (at.commit_hash.empty() || next.commit.previous == at.commit_hash) return {};
+        if (at.commit_hash.empty() || at.seq < std::max(head.floor, log.first_seq())) return {};
+        WISP_ASSIGN(const bool ours, history.contains({at.seq, at.commit_hash}));
+        if (ours) return {};
         return fail(ErrorKind::kForked,
-                    fmt::format("commit {} of {} does not follow the commit this replica has seen: "
-                                "there are two histories; stop and look",
-                                next.commit.seq, shown(log.where().url)));
+                    fmt::format("the history of {} does not have commit {} as {} has seen it: "
+                                "there are two histories; stop and look, or pass --accept-rewind",
+                                shown(log.where().url), at.seq, shown(replica.label())));
+    }
+
+    /// kGap: commits between this one and what was seen cannot be read.
+    Result<void> check_follows(const LogEntry& next) const {
+        const Commit& commit = next.commit;
+        if (commit.epoch >= at.epoch) {
+            if (at.commit_hash.empty() || commit.previous == CommitRef{at.seq, at.commit_hash}) {
+                return {};
+            }
+            if (commit.previous.seq > at.seq) {
+                return fail(ErrorKind::kGap,
+                            fmt::format("commit {} of {} was built on commit {}, which cannot be "
+                                        "read; restore it from a copy",
+                                        commit.seq, shown(log.where().url), commit.previous.seq));
+            }
+        }
+        return fail(
+            ErrorKind::kForked,
+            fmt::format("commit {} (epoch {}) of {} does not follow commit {} (epoch {}) "
+                        "that this replica has seen: there are two histories; stop and "
+                        "look",
+                        commit.seq, commit.epoch, shown(log.where().url), at.seq, at.epoch));
     }
 
     bool beyond(const StateName& state) const {
@@ -179,31 +235,45 @@ struct Follower::State {
         }
     }
 
+    /// What this replica stands at was judged when it was new. It needs no head above it to stay,
+    /// whatever has become of certificates since.
+    bool is_no_newer(const Result<std::optional<LogEntry>>& head) const {
+        if (!head) return head.error().kind == ErrorKind::kDenied;
+        return *head && (*head)->commit.seq < at.seq;
+    }
+
+    Result<bool> still_has_mark() const {
+        WISP_ASSIGN(const Slot own, log.read(at.seq));
+        return own.entry && own.entry->hash == at.commit_hash;
+    }
+
     Result<bool> leap_once() {
         const std::uint64_t known = options.accept_rewind ? 0 : at.seq;
-        WISP_ASSIGN(const auto head, log.head(known));
-        if (!head || head->commit.state.seq == 0) return false;
-        if (!options.accept_rewind &&
-            (head->commit.seq < at.seq || head->commit.epoch < at.epoch)) {
-            return fail(ErrorKind::kForked,
-                        fmt::format("{} ends at commit {} of epoch {}, behind commit {} of epoch "
-                                    "{} that this replica has seen: it was set back; restore it, "
-                                    "or pass --accept-rewind",
-                                    shown(log.where().url), head->commit.seq, head->commit.epoch,
-                                    at.seq, at.epoch));
+        const auto found = log.head(known);
+        if (at.state_seq != 0 && is_no_newer(found)) {
+            WISP_ASSIGN(const bool current, still_has_mark());
+            if (current && !found) tell_fault(found.error());
+            if (current) return false;
         }
+        if (!found) return std::unexpected(found.error());
+        const auto& head = *found;
+        if (!head || head->commit.state.seq == 0) return false;
+        Lineage history(log, *head);
+        WISP_TRY(check_descent(history));
         know(*head);
         StateName target = head->commit.state;
         if (beyond(target)) {
             beyond_is_there = true;
-            WISP_ASSIGN(const RoadMap map, log.map_of(*head));
-            WISP_ASSIGN(target, find_state(log, *head, map, *options.until_step));
+            WISP_ASSIGN(target, find_state(history, *options.until_step));
             if (at.state_seq != 0 && target.seq <= at.state_seq) return false;
         }
         const bool moves = at.state_seq != target.seq;
-        const auto went = journey.go(*head, target);
+        const auto went = journey.go(history, target);
         if (went) {
             checked_past = true;
+            // Bounded, it stands below the head, and knows it.
+            marked_state = head->commit.state.seq;
+            log.require_serial(at.certificate_serial);
             return moves;
         }
         if (went.error().kind != ErrorKind::kGap) return std::unexpected(went.error());
@@ -214,6 +284,15 @@ struct Follower::State {
             return std::unexpected(went.error());
         }
         return leap();
+    }
+
+    /// Whether there are commits beyond the next slot, which is empty: then one was lost, and "not
+    /// yet" would be a lie. A hint is cheap to ask, and only a commit that counts is believed.
+    Result<bool> skips_a_commit() {
+        WISP_ASSIGN(const std::uint64_t hint, log.hinted_seq());
+        if (hint <= at.seq + 1) return false;
+        WISP_ASSIGN(const Slot slot, log.read(hint));
+        return slot.kind == Slot::Kind::kCommit;
     }
 
     void beat(std::string_view state, bool now) {
@@ -253,7 +332,29 @@ struct Follower::State {
         WISP_ASSIGN(const auto record, replica.load());
         at = record.value_or(ReplicaRecord{});
         at.run = log.run();
+        // What the record stands at is looked up again with it.
+        checked_past = false;
+        marked_state = 0;
         return {};
+    }
+
+    /// The head may be at another state than the weights, and allowed: it was out of bounds before.
+    bool is_short_of_mark() const { return marked_state > at.state_seq; }
+
+    Result<FollowReport> leap_from(bool moved) {
+        WISP_ASSIGN(const bool leapt, leap());
+        return report(moved || leapt);
+    }
+
+    /// Nothing in the next slot that counts by itself: a commit that has lapsed since, a tombstone,
+    /// or nothing. The head tells what it is worth.
+    Result<FollowReport> look_beyond(Slot::Kind next, bool probe, bool moved) {
+        if (next == Slot::Kind::kAbsent) {
+            const bool look = probe || ++quiet_looks % kQuietLooks == 0;
+            WISP_ASSIGN(const bool lost, look ? skips_a_commit() : Result<bool>(false));
+            if (!lost) return report(moved);
+        }
+        return leap_from(moved);
     }
 
     Result<FollowReport> catch_up(bool probe) {
@@ -263,27 +364,27 @@ struct Follower::State {
         for (int taken = 0;; ++taken) {
             if (stop_requested()) return report(moved);
             // One step behind is the common case and costs two requests; more is worth a plan.
-            if (at.state_seq == 0 || taken == 2) {
-                WISP_ASSIGN(const bool leapt, leap());
-                return report(moved || leapt);
+            if (at.state_seq == 0 || taken == 2 || is_short_of_mark()) {
+                return leap_from(moved);
             }
-            WISP_ASSIGN(const Slot slot, log.read(at.seq + 1));
-            if (slot.kind == Slot::Kind::kAbsent) return report(moved);
-            if (slot.kind == Slot::Kind::kBuried) {
-                WISP_ASSIGN(const bool leapt, leap());
-                return report(moved || leapt);
-            }
-            WISP_TRY(check_follows(*slot.entry));
-            know(*slot.entry);
-            if (slot.entry->commit.makes_state() && beyond(slot.entry->commit.state)) {
-                beyond_is_there = true;
-                return report(moved);
-            }
-            auto step = journey.take(*slot.entry);
+            WISP_ASSIGN(const Slot slot, log.next(at.seq));
+            if (slot.kind != Slot::Kind::kCommit) return look_beyond(slot.kind, probe, moved);
+            quiet_looks = 0;
+            const LogEntry& next = *slot.entry;
+            auto step = check_follows(next);
             if (step) {
-                if (!slot.entry->commit.makes_state()) continue;
+                know(next);
+                if (next.commit.makes_state() && beyond(next.commit.state)) {
+                    beyond_is_there = true;
+                    return report(moved);
+                }
+                step = journey.take(next);
+            }
+            if (step) {
+                stand_past(next);
+                if (!next.commit.makes_state()) continue;
                 moved = true;
-                if (!probe && is_young(slot.entry->commit)) return report(moved);
+                if (!probe && is_young(next.commit)) return report(moved);
                 continue;
             }
             const ErrorKind kind = step.error().kind;
@@ -292,8 +393,7 @@ struct Follower::State {
                 return std::unexpected(std::move(step).error());
             }
             tell_fault(step.error());
-            WISP_ASSIGN(const bool leapt, leap());
-            return report(moved || leapt);
+            return leap_from(moved);
         }
     }
 
@@ -332,11 +432,8 @@ Result<Follower> Follower::open(const Location& run, Replica& replica,
                                 const FollowOptions& options) {
     WISP_ASSIGN(const auto record, replica.load());
     FollowOptions used = on_terms_of(*run.store, options);
-    if (record) {
-        TrustPolicy& trust = used.run.trust;
-        trust.min_serial = std::max(trust.min_serial, record->certificate_serial);
-    }
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, used.run));
+    if (record) log.require_serial(record->certificate_serial);
     if (record && record->run != log.run()) {
         return fail(ErrorKind::kForked,
                     fmt::format("{} follows run {}, but {} is run {}; use another folder for it",

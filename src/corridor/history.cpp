@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "corridor/log_line.hpp"
 #include "corridor/replica_lines.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 
 namespace wisp {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 constexpr unsigned kRequestsAtATime = 8;
 
 HistoryLine history_line_of(const LogEntry& entry) {
-    return {line_of(entry), entry.commit.previous, entry.signer.how, entry.commit.makes_state()};
+    return {line_of(entry), entry.commit.previous.hash, entry.signer.how,
+            entry.commit.makes_state()};
 }
 
 std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
@@ -38,14 +39,26 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
     if (newest <= after || count == 0) return history;
     const std::uint64_t first =
         std::max({after + 1, log.first_seq(), newest - std::min(newest, count) + 1});
-    WISP_TRY(ordered_parallel<Slot>(
+    // Read side by side, newest first; each is held against what the one above it was built on.
+    Lineage lineage(log, *head);
+    LogEntry above = *head;
+    bool begun = false;
+    history.lines.push_back(history_line_of(*head));
+    WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
         newest - first, kRequestsAtATime,
-        [&](std::uint64_t index, unsigned) { return log.read(first + index, Judged::kThen); },
-        [&](std::uint64_t, Slot slot) -> Result<void> {
-            if (slot.entry) history.lines.push_back(history_line_of(*slot.entry));
+        [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
+        [&](std::uint64_t index, std::optional<LogEntry> entry) -> Result<void> {
+            if (begun || newest - 1 - index != above.commit.previous.seq) return {};
+            if (!entry || entry->hash != above.commit.previous.hash) {
+                WISP_ASSIGN(entry, lineage.before(above));
+            }
+            begun = !entry;
+            if (begun) return {};
+            history.lines.push_back(history_line_of(*entry));
+            above = std::move(*entry);
             return {};
         }));
-    history.lines.push_back(history_line_of(*head));
+    std::ranges::reverse(history.lines);
     WISP_ASSIGN(const RoadMap map, log.map_of(*head));
     for (const RoadEntry& road : map.roads) {
         history.roads.push_back(

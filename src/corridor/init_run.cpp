@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -7,9 +8,9 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "corridor/branch_pins.hpp"
 #include "fetch/route.hpp"
 #include "fetch/state_search.hpp"
-#include "format/branch_pin.hpp"
 #include "format/road_map.hpp"
 #include "format/run_keys.hpp"
 #include "store/commit_log.hpp"
@@ -43,10 +44,11 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
         return fail(ErrorKind::kNoRun,
                     fmt::format("{} holds no state yet to branch from", shown(log.where().url)));
     }
+    Lineage history(log, *head);
     WISP_ASSIGN(const RoadMap map, log.map_of(*head));
     StateName state = head->commit.state;
     if (step) {
-        WISP_ASSIGN(state, find_state(log, *head, map, *step));
+        WISP_ASSIGN(state, find_state(history, *step));
         if (state.step != *step) {
             return fail(ErrorKind::kNotFound,
                         fmt::format("{} has no step {}; the nearest before it is {}",
@@ -65,7 +67,7 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
         return fail(ErrorKind::kGap, fmt::format("no anchor leads to step {} of {}", state.step,
                                                  shown(log.where().url)));
     }
-    WISP_ASSIGN(LogEntry entry, log.require(state.seq));
+    WISP_ASSIGN(LogEntry entry, history.at(state.seq));
     Origin origin{std::move(entry), {}, head->commit.floor, route->anchor->state.seq, route->bytes};
     AnchorEntry anchor = *route->anchor;
     for (StoredFile& file : anchor.files) file = seen_from(file, log.where(), branch);
@@ -76,8 +78,8 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
             continue;
         }
         StateName from = leg.from;
-        for (std::uint64_t seq = leg.from.seq + 1; seq <= leg.to.seq; ++seq) {
-            WISP_ASSIGN(const LogEntry step_entry, log.require(seq));
+        WISP_ASSIGN(const auto walked, history.between(leg.from.seq, leg.to.seq));
+        for (const LogEntry& step_entry : walked) {
             if (!step_entry.commit.makes_state()) continue;
             // A step that changed nothing has no delta: whatever led to the state before it leads
             // to this one, and there is no single delta to walk along below the branch's floor.
@@ -110,8 +112,7 @@ Result<void> pin_objects(const Location& branch, const std::string& run, const R
         const BranchPin pin{
             run, run_path_between(prefix, branch.prefix), {used.begin(), used.end()}};
         const Location holder{branch.store, prefix, branch.url};
-        WISP_TRY(branch.store->put(holder.key(std::string(kBranchesPrefix) + run),
-                                   as_bytes(write_branch_pin(pin))));
+        WISP_TRY(write_branch_pin(holder, pin));
     }
     return {};
 }
@@ -130,19 +131,41 @@ Result<void> start_branch(CommitLog& log, const CommitLog& other, const Origin& 
     commit.kind = CommitKind::kBranch;
     commit.epoch = origin.entry.commit.epoch;
     commit.writer = origin.entry.commit.writer;
-    commit.previous = origin.entry.hash;
+    commit.previous = origin.entry.ref();
     commit.state = origin.entry.commit.state;
-    commit.state.seq = log.first_seq();
     commit.schema = origin.entry.commit.schema;
     commit.total_elements = origin.entry.commit.total_elements;
     commit.base = commit.state.digest;
     commit.map = origin.map;
-    commit.map_seq = log.first_seq();
     commit.floor = origin.entry.commit.state.seq;
     commit.anchor_seq = origin.map.anchors.back().state.seq;
-    WISP_ASSIGN(const auto appended, log.append(std::move(commit), std::nullopt, options.signer));
+    const auto draft = [&](std::uint64_t seq) {
+        commit.state.seq = seq;
+        return commit;
+    };
+    WISP_ASSIGN(const auto appended, log.append(draft, std::nullopt, options.signer));
     (void)appended;  // whoever was first wrote the same
     return {};
+}
+
+/// Whom the readers of the new run are to believe.
+Result<std::vector<PublicKey>> roots_of(const InitOptions& options) {
+    std::vector<PublicKey> roots = options.roots;
+    if (!options.signer) {
+        if (roots.empty() || !options.branch_of) return roots;
+        return fail(ErrorKind::kInvalid,
+                    "a branch begins with a commit of its own, which must be signed as the rest; "
+                    "pass --sign-key");
+    }
+    const auto& certificate = options.signer->certificate;
+    if (roots.empty() && !certificate) roots.push_back(options.signer->key.public_key());
+    const std::string needed =
+        certificate ? certificate->root_id : options.signer->key.public_key().id();
+    if (std::ranges::find(roots, needed, &PublicKey::id) != roots.end()) return roots;
+    return fail(ErrorKind::kInvalid,
+                fmt::format("the run's root keys must have key {} among them, which {}; name its "
+                            "public half with --root",
+                            needed, certificate ? "made the certificate" : "is to sign"));
 }
 
 }  // namespace
@@ -153,6 +176,7 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
     record.nonce = fmt::format("{:016x}{:016x}", random.next(), random.next());
     record.created_ms = options.run.clock->now_ms();
     record.exclusive = options.mode == CommitMode::kExclusive;
+    WISP_ASSIGN(record.roots, roots_of(options));
     std::optional<CommitLog> other;
     std::optional<Origin> origin;
     InitReport report;
@@ -172,8 +196,13 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
     }
     const std::string text = write_run_record(record);
     WISP_ASSIGN(const Created created, where.store->create(where.key(kRunKey), as_bytes(text)));
-    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
+    // Whom to trust was said of the run that is branched; this one names its own.
+    RunOptions own = options.run;
+    own.trust.keys.clear();
+    own.expected_run.clear();
+    WISP_ASSIGN(CommitLog log, CommitLog::open(where, own));
     report.run = log.run();
+    report.is_signed = log.is_signed();
     if (created == Created::kAlreadyThere && run_id_of(text) != log.run()) {
         const bool same = origin && log.record().origin == record.origin;
         WISP_ASSIGN(const auto head, log.head());

@@ -4,7 +4,7 @@
 #include "base/try.hpp"
 #include "corridor/pending_folder.hpp"
 #include "fetch/object_fetcher.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/run.hpp"
 
@@ -13,7 +13,8 @@ namespace wisp {
 Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
                                   const RunOptions& options) {
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_ASSIGN(const LogEntry entry, log.require(seq));
+    WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
+    WISP_ASSIGN(const LogEntry entry, history.at(seq));
     if (!entry.commit.delta) {
         return fail(ErrorKind::kNotFound,
                     fmt::format("commit {} of {} has no delta", seq, shown(where.url)));

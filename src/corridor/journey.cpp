@@ -40,7 +40,7 @@ StateName state_of(const ReplicaRecord& record) {
             record.line,      record.travelled, record.count};
 }
 
-ReplicaRecord record_after(const ReplicaRecord& before, const LogEntry& entry) {
+ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry) {
     ReplicaRecord after = before;
     after.run = entry.commit.run;
     after.epoch = entry.commit.epoch;
@@ -49,6 +49,11 @@ ReplicaRecord record_after(const ReplicaRecord& before, const LogEntry& entry) {
     if (entry.signer.serial) {
         after.certificate_serial = std::max(after.certificate_serial, *entry.signer.serial);
     }
+    return after;
+}
+
+ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry) {
+    ReplicaRecord after = record_past(before, entry);
     stand_at(after, entry.commit.state);
     return after;
 }
@@ -75,12 +80,14 @@ Result<fs::path> Journey::fetch(const StoredFile& file) {
 
 Result<void> Journey::take(const LogEntry& next) {
     const Commit& commit = next.commit;
-    const ReplicaRecord after = record_after(at_, next);
     if (!commit.makes_state()) {
-        WISP_TRY(replica_.save(after));
-        at_ = after;
+        // What the log has come to, not what the weights are.
+        const ReplicaRecord past = record_past(at_, next);
+        WISP_TRY(replica_.save(past));
+        at_ = past;
         return {};
     }
+    const ReplicaRecord after = record_at(at_, next);
     if (at_.state_seq == 0 || !commit.base || *commit.base != at_.state) {
         return fail(ErrorKind::kWrongBase,
                     fmt::format("commit {} does not start from where {} stands", commit.seq,
@@ -115,11 +122,17 @@ Error Journey::no_way(const RoadMap& map, const StateName& target) const {
 }
 
 Result<void> Journey::go(const LogEntry& head, const StateName& target) {
+    Lineage history(log_, head);
+    return go(history, target);
+}
+
+Result<void> Journey::go(Lineage& history, const StateName& target) {
+    const LogEntry& head = history.head();
     // What came damaged or not at all may be well by now.
     avoid_.clear();
     for (int detour = 0;; ++detour) {
         if (at_.state_seq == target.seq && at_.state == target.digest) {
-            WISP_ASSIGN(const ReplicaRecord after, record_of(head, target));
+            WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
             WISP_TRY(replica_.save(after));
             at_ = after;
             return {};
@@ -136,7 +149,7 @@ Result<void> Journey::go(const LogEntry& head, const StateName& target) {
             return std::unexpected(no_way(map, target));
         }
         const std::size_t avoided = avoid_.size();
-        auto travelled = travel(head, target, *route);
+        auto travelled = travel(history, target, *route);
         if (travelled) return {};
         const Error error = std::move(travelled).error();
         const bool damaged = error.kind == ErrorKind::kWrongBase && at_.state_seq != 0;
@@ -151,11 +164,11 @@ Result<void> Journey::go(const LogEntry& head, const StateName& target) {
     }
 }
 
-Result<void> Journey::travel(const LogEntry& head, const StateName& target, const Route& route) {
+Result<void> Journey::travel(Lineage& history, const StateName& target, const Route& route) {
     // Everything is on this disk and proven before anything is put together or changed.
-    WISP_ASSIGN(const std::vector<Stage> stages, fetch_legs(route));
+    WISP_ASSIGN(const std::vector<Stage> stages, fetch_legs(history, route));
     Moved moved;
-    WISP_ASSIGN(const ReplicaRecord after, record_of(head, target));
+    WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
     if (route.start == Route::Start::kHere) {
         WISP_TRY(apply_live(stages, moved));
         WISP_TRY(replica_.save(after));
@@ -170,36 +183,32 @@ Result<void> Journey::travel(const LogEntry& head, const StateName& target, cons
     return tell(std::move(moved));
 }
 
-Result<ReplicaRecord> Journey::record_of(const LogEntry& head, const StateName& target) const {
-    if (head.commit.state == target) return record_after(at_, head);
+Result<ReplicaRecord> Journey::record_of(Lineage& history, const StateName& target) const {
+    const LogEntry& head = history.head();
+    if (head.commit.state == target) return record_at(at_, head);
+    ReplicaRecord after = at_;
+    after.run = log_.run();
     if (target.seq < log_.first_seq()) {
         // A state from before a branch: its commit is in another log.
-        ReplicaRecord after = at_;
-        after.run = log_.run();
         after.seq = std::max(after.seq, log_.first_seq() - 1);
         after.commit_hash.clear();
-        stand_at(after, target);
-        return after;
+    } else if (at_.seq < target.seq) {
+        WISP_ASSIGN(const LogEntry entry, history.at(target.seq));
+        after = record_past(at_, entry);
     }
-    WISP_ASSIGN(const LogEntry entry, log_.require(target.seq));
-    ReplicaRecord after = record_after(at_, entry);
-    if (at_.seq > after.seq) {
-        // An older state, taken anew: how far the log was followed must not be forgotten with it.
-        after.seq = at_.seq;
-        after.epoch = at_.epoch;
-        after.commit_hash = at_.commit_hash;
-    }
+    // How far the log was followed is not forgotten with an older state that is taken anew.
+    stand_at(after, target);
     return after;
 }
 
-Result<std::vector<Journey::Stage>> Journey::fetch_legs(const Route& route) {
+Result<std::vector<Journey::Stage>> Journey::fetch_legs(Lineage& history, const Route& route) {
     if (route.anchor) {
         for (const StoredFile& file : route.anchor->files) WISP_TRY(fetch(file));
     }
     std::vector<Stage> stages;
     for (const Leg& leg : route.legs) {
         if (!leg.road) {
-            auto walked = fetch_walk(leg, stages);
+            auto walked = fetch_walk(history, leg, stages);
             if (walked) continue;
             if (is_lost(walked.error())) avoid_.insert(std::to_string(leg.to.seq));
             return std::unexpected(std::move(walked).error());
@@ -210,22 +219,14 @@ Result<std::vector<Journey::Stage>> Journey::fetch_legs(const Route& route) {
     return stages;
 }
 
-Result<void> Journey::fetch_walk(const Leg& leg, std::vector<Stage>& stages) {
+Result<void> Journey::fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages) {
     StateName state = leg.from;
-    std::string hash;
-    for (std::uint64_t seq = leg.from.seq + 1; seq <= leg.to.seq; ++seq) {
-        WISP_ASSIGN(const LogEntry entry, log_.require(seq));
+    WISP_ASSIGN(const auto entries, history.between(leg.from.seq, leg.to.seq));
+    for (const LogEntry& entry : entries) {
         const Commit& commit = entry.commit;
-        if (!hash.empty() && commit.previous != hash) {
-            return fail(ErrorKind::kForked,
-                        fmt::format("commit {} of {} does not follow the one before it: the log "
-                                    "was rewritten; stop and look",
-                                    seq, shown(log_.where().url)));
-        }
-        hash = entry.hash;
         if (!commit.makes_state()) continue;
         if (!commit.base || *commit.base != state.digest) {
-            return fail(ErrorKind::kGap, fmt::format("commit {} starts a new line", seq));
+            return fail(ErrorKind::kGap, fmt::format("commit {} starts a new line", commit.seq));
         }
         if (commit.delta) {
             WISP_ASSIGN(fs::path delta, fetch(*commit.delta));

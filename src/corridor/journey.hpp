@@ -9,7 +9,7 @@
 
 #include "fetch/object_fetcher.hpp"
 #include "fetch/route.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "wisp/replica.hpp"
 
 namespace wisp {
@@ -43,6 +43,7 @@ class Journey {
     /// To `target`, a state at or before `head`, by the cheapest way that works. `head` is where
     /// the log is taken to have been followed to. kGap when no way is left.
     Result<void> go(const LogEntry& head, const StateName& target);
+    Result<void> go(Lineage& history, const StateName& target);
 
   private:
     /// A fetched delta, and where it leads to.
@@ -51,15 +52,15 @@ class Journey {
         StateName to;
     };
     Error no_way(const RoadMap& map, const StateName& target) const;
-    Result<void> travel(const LogEntry& head, const StateName& target, const Route& route);
-    Result<std::vector<Stage>> fetch_legs(const Route& route);
-    Result<void> fetch_walk(const Leg& leg, std::vector<Stage>& stages);
+    Result<void> travel(Lineage& history, const StateName& target, const Route& route);
+    Result<std::vector<Stage>> fetch_legs(Lineage& history, const Route& route);
+    Result<void> fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages);
     Result<std::filesystem::path> fetch(const StoredFile& file);
     Result<std::filesystem::path> build_start(const Route& route);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
     Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
                               const std::vector<Stage>& stages, Moved& moved);
-    Result<ReplicaRecord> record_of(const LogEntry& head, const StateName& target) const;
+    Result<ReplicaRecord> record_of(Lineage& history, const StateName& target) const;
     Result<void> tell(Moved moved);
     Result<std::optional<StateDigest>> base_digest();
 
@@ -73,7 +74,10 @@ class Journey {
 };
 
 StateName state_of(const ReplicaRecord& record);
-/// The record of a replica that has taken in `entry` and stands at its state.
-ReplicaRecord record_after(const ReplicaRecord& before, const LogEntry& entry);
+/// The record of a replica that has taken in `entry`: how far the log was followed, and the state
+/// that it had before.
+ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry);
+/// The same, of one whose weights are the state of `entry`.
+ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry);
 
 }  // namespace wisp

@@ -189,7 +189,7 @@ Result<void> PublishDesk::take_over_whole(const PreparedStep& step, const Replic
 void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
     const Stopwatch timer;
     if (report.kind == "present") return;
-    const ReplicaRecord after = record_after(at_, *head_);
+    const ReplicaRecord after = record_at(at_, *head_);
     const auto move = [&]() -> Result<void> {
         if (step.delta.path().empty()) return take_over_whole(step, after);
         if (step.diff.changed_elements == 0) return baseline_.save(after);

@@ -115,11 +115,10 @@ Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& re
 Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report) {
     const StateName state = head_->commit.state;
     anchor.state = state;
-    WISP_TRY(append_beside(draft(CommitKind::kAnchor), [&](Commit& placed) {
+    WISP_TRY(append_beside(draft(CommitKind::kAnchor), [&](Commit& placed, std::uint64_t) {
         placed.map = map_;
         add_anchor(*placed.map, anchor);
         thin(*placed.map);
-        placed.map_seq = head_->commit.seq + 1;
         placed.anchor_seq = state.seq;
     }));
     {

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kRaces = 100;
 constexpr std::size_t kSchemaDigits = 32;
+constexpr Milliseconds kSignedExpiry(24 * 3'600'000);
 
 std::string this_writer() {
     char host[256] = "unknown";
@@ -80,9 +81,26 @@ fs::path PublishDesk::new_file(std::string_view kind) {
 }
 
 Result<void> PublishDesk::look() {
-    WISP_ASSIGN(auto head, log_.head(head_ ? head_->commit.seq : 0));
-    if (head) WISP_TRY(accept_epoch(*head));
-    if (head) head_ = std::move(head);
+    if (!head_) {
+        WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
+        return head_ ? accept_epoch(*head_) : Result<void>{};
+    }
+    // What this writer stands on it has judged itself, or made: only what comes after is new.
+    WISP_ASSIGN(const Slot next, log_.next(head_->commit.seq));
+    if (next.kind == Slot::Kind::kAbsent) return {};
+    WISP_ASSIGN(auto head, log_.head(head_->commit.seq));
+    if (!head || head->commit.seq <= head_->commit.seq) return {};
+    Lineage history(log_, *head);
+    const bool given_up = head_->commit.seq < head->commit.floor;
+    WISP_ASSIGN(const bool ours, given_up ? Result<bool>(true) : history.contains(head_->ref()));
+    if (!ours) {
+        return fail(ErrorKind::kForked,
+                    fmt::format("the history of {} does not have commit {} as this writer knows "
+                                "it: there are two histories; stop and look",
+                                shown(log_.where().url), head_->commit.seq));
+    }
+    WISP_TRY(accept_epoch(*head));
+    head_ = std::move(head);
     return {};
 }
 
@@ -109,12 +127,15 @@ Result<void> PublishDesk::follow_head() {
     at_ = follower.at();
     if (head_ && at_.seq > head_->commit.seq) {
         // Somebody wrote since the head was read.
-        WISP_ASSIGN(head_, log_.head(at_.seq));
-        WISP_TRY(accept_epoch(*head_));
+        WISP_TRY(look());
         WISP_TRY(load_map());
     }
     unsettled_ = false;
     return {};
+}
+
+Milliseconds PublishDesk::expires_after() const {
+    return options_.expires_after.value_or(log_.is_signed() ? kSignedExpiry : Milliseconds(0));
 }
 
 std::uint64_t PublishDesk::next_step() const {
@@ -127,8 +148,8 @@ Commit PublishDesk::draft(CommitKind kind) const {
     commit.epoch = epoch_;
     commit.owner = owner_;
     commit.writer = writer_;
-    if (options_.expires_after.count() > 0) {
-        commit.expires_ms = log_.clock().now_ms() + options_.expires_after.count();
+    if (const Milliseconds lasting = expires_after(); lasting.count() > 0) {
+        commit.expires_ms = log_.clock().now_ms() + lasting.count();
     }
     commit.schema = std::string(kSchemaDigits, '0');
     if (!head_) return commit;
@@ -137,22 +158,21 @@ Commit PublishDesk::draft(CommitKind kind) const {
     commit.total_elements = head_->commit.total_elements;
     commit.floor = head_->commit.floor;
     commit.anchor_seq = head_->commit.anchor_seq;
-    commit.map_seq = head_->commit.map_seq;
     return commit;
 }
 
 /// Takes the next slot, past commits of upkeep that get in first; `place` fills in what depends on
 /// the head, again for each try.
-Result<LogEntry> PublishDesk::append_beside(Commit commit,
-                                            const std::function<void(Commit&)>& place) {
+Result<LogEntry> PublishDesk::append_beside(
+    Commit commit, const std::function<void(Commit&, std::uint64_t seq)>& place) {
     for (int race = 0; race < kRaces; ++race) {
-        if (head_) {
-            commit.floor = head_->commit.floor;
-            commit.map_seq = head_->commit.map_seq;
-        }
-        place(commit);
+        if (head_) commit.floor = head_->commit.floor;
         unsettled_ = true;
-        WISP_ASSIGN(auto appended, log_.append(commit, head_, options_.signer));
+        const auto draft = [&](std::uint64_t seq) {
+            place(commit, seq);
+            return commit;
+        };
+        WISP_ASSIGN(auto appended, log_.append(draft, head_, options_.signer));
         if (appended.won) {
             head_ = appended.entry;
             if (head_->commit.map) map_ = *head_->commit.map;
@@ -212,9 +232,9 @@ Result<StepDraft> PublishDesk::draft_step(std::uint64_t step, const DiffReport& 
 Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<AnchorEntry> anchor) {
     const Stopwatch timer;
     PublishReport report = std::move(draft.report);
-    const auto place = [&](Commit& placed) {
+    const auto place = [&](Commit& placed, std::uint64_t seq) {
         const StateName last = draft.before.value_or(StateName{});
-        placed.state = {head_ ? head_->commit.seq + 1 : 1,
+        placed.state = {seq,
                         report.step,
                         report.state,
                         anchor ? last.line + 1 : last.line,
@@ -225,7 +245,7 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
         placed.map = map_;
         add_anchor(*placed.map, *anchor);
         thin(*placed.map);
-        placed.map_seq = placed.anchor_seq = placed.state.seq;
+        placed.anchor_seq = seq;
     };
     if (anchor) {
         draft.commit.schema = anchor->schema;
@@ -282,7 +302,7 @@ Result<void> PublishDesk::heartbeat() {
     if (unsettled_) WISP_TRY(settle());
     if (!head_) return {};
     Commit commit = draft(CommitKind::kHeartbeat);
-    WISP_TRY(append_beside(std::move(commit), [](Commit&) {}));
+    WISP_TRY(append_beside(std::move(commit), [](Commit&, std::uint64_t) {}));
     return note_head();
 }
 
@@ -290,7 +310,7 @@ Result<void> PublishDesk::note_head() {
     // A baseline that a stale reading left behind has not got the head's state: it stays where it
     // is, and the next step is published whole or after settling.
     if (at_.state_seq != head_->commit.state.seq) return {};
-    at_ = record_after(at_, *head_);
+    at_ = record_at(at_, *head_);
     return baseline_.save(at_);
 }
 

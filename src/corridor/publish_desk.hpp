@@ -12,7 +12,7 @@
 
 #include "corridor/prepared_step.hpp"
 #include "publish/uploader.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
@@ -64,6 +64,8 @@ class PublishDesk {
     const ReplicaRecord& at() const { return at_; }
     const std::optional<LogEntry>& head() const { return head_; }
     std::uint64_t next_step() const;
+    /// How long what is committed now stays fresh; 0: for ever.
+    Milliseconds expires_after() const;
     const std::string& run() const { return log_.run(); }
     Replica& baseline() { return baseline_; }
     std::filesystem::path new_file(std::string_view kind);
@@ -102,7 +104,8 @@ class PublishDesk {
     Result<void> load_map();
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
-    Result<LogEntry> append_beside(Commit commit, const std::function<void(Commit&)>& place);
+    Result<LogEntry> append_beside(Commit commit,
+                                   const std::function<void(Commit&, std::uint64_t seq)>& place);
     Result<AnchorEntry> upload_anchor(const Weights& source, std::uint64_t step,
                                       std::uint64_t epoch);
     Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,

@@ -10,7 +10,7 @@
 #include "corridor/binade.hpp"
 #include "corridor/pending_folder.hpp"
 #include "fetch/object_fetcher.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "verify/verified_delta.hpp"
 #include "wisp/history.hpp"
 
@@ -66,7 +66,8 @@ Result<std::vector<ForecastShare>> forecast_of(const VerifiedDelta& delta) {
 Result<StepReport> report_step(const Location& where, std::uint64_t seq,
                                const RunOptions& options) {
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_ASSIGN(const LogEntry entry, log.require(seq));
+    WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
+    WISP_ASSIGN(const LogEntry entry, history.at(seq));
     if (!entry.commit.delta) {
         return fail(ErrorKind::kNotFound,
                     fmt::format("commit {} of {} has no delta", seq, shown(where.url)));

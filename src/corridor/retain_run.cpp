@@ -6,11 +6,11 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "corridor/branch_pins.hpp"
 #include "corridor/upkeep_log.hpp"
-#include "format/branch_pin.hpp"
-#include "format/checked_line.hpp"
 #include "format/road_map.hpp"
 #include "format/run_keys.hpp"
+#include "store/lineage.hpp"
 #include "wisp/upkeep.hpp"
 
 // Retention in three moves, each safe to stop after (doc/protocol.md section 9):
@@ -45,8 +45,11 @@ class Retention {
         WISP_ASSIGN(const auto head, log_.head());
         if (!head || head->commit.state.seq == 0) return report_;
         head_ = *head;
+        // Before anything is given up: history must be whole down to where retention has been.
+        WISP_TRY(read_history(0));
         WISP_TRY(move_floor());
-        WISP_TRY(read_commits());
+        WISP_TRY(sort_objects());
+        WISP_TRY(release_branches());
         WISP_TRY(read_pins());
         WISP_TRY(sweep_commits());
         WISP_TRY(sweep_orphans());
@@ -80,7 +83,9 @@ class Retention {
                                           return true;
                                       }));
             if (moved) {
+                const std::uint64_t known = head_.commit.seq;
                 head_ = std::move(*moved);
+                WISP_TRY(read_history(known));
                 report_.floor_moved = true;
                 floor_ = head_.commit.floor;
                 map = *head_.commit.map;
@@ -96,7 +101,7 @@ class Retention {
     }
 
     /// The floor that was announced at least the grace ago, by the store's own clock.
-    Result<void> find_settled(const std::vector<LogEntry>& retained) {
+    Result<void> find_settled() {
         settled_ = 0;
         settled_seq_ = 0;
         if (options_.grace.count() == 0) {
@@ -107,7 +112,7 @@ class Retention {
         }
         WISP_ASSIGN(const std::int64_t now, log_.where().store->now_ms());
         // Newest first: the first commit that is old enough tells.
-        for (auto at = retained.rbegin(); at != retained.rend(); ++at) {
+        for (auto at = retained_.rbegin(); at != retained_.rend(); ++at) {
             const std::string key = log_.where().key(commit_key(at->commit.seq));
             WISP_ASSIGN(const ObjectInfo info, log_.where().store->head(key));
             if (info.modified_ms == 0 || now - info.modified_ms < options_.grace.count()) continue;
@@ -118,16 +123,25 @@ class Retention {
         return {};
     }
 
-    Result<void> read_commits() {
-        std::vector<LogEntry> retained;
-        for (std::uint64_t seq = head_.commit.seq; seq >= log_.first_seq(); --seq) {
-            WISP_ASSIGN(Slot slot, log_.read(seq, Judged::kThen));
-            if (!slot.entry) break;  // buried: everything below is too
-            retained.push_back(std::move(*slot.entry));
+    /// Every commit after `known` that retention has left, by the chain down from the head. One
+    /// that is missing is an error, and not the end: whatever older ones name must not look like
+    /// nobody's.
+    Result<void> read_history(std::uint64_t known) {
+        Lineage history(log_, head_);
+        std::vector<LogEntry> found;
+        for (std::optional<LogEntry> at = head_; at && at->commit.seq > known;) {
+            WISP_ASSIGN(auto before, history.before(*at));
+            found.push_back(std::move(*at));
+            at = std::move(before);
         }
-        std::ranges::reverse(retained);
-        WISP_TRY(find_settled(retained));
-        for (const LogEntry& entry : retained) {
+        retained_.insert(retained_.end(), std::make_move_iterator(found.rbegin()),
+                         std::make_move_iterator(found.rend()));
+        return {};
+    }
+
+    Result<void> sort_objects() {
+        WISP_TRY(find_settled());
+        for (const LogEntry& entry : retained_) {
             const Commit& commit = entry.commit;
             std::set<std::string> named;
             if (commit.delta) collect(*commit.delta, named);
@@ -144,45 +158,38 @@ class Retention {
             if (commit.seq < settled_) buried_.push_back(commit.seq);
         }
         // The map in force when the grace began, wherever it stands.
-        if (settled_seq_ != 0) {
-            for (const LogEntry& entry : retained) {
-                if (entry.commit.seq != settled_seq_) continue;
-                const auto map = log_.map_of(entry);
-                if (map) collect(*map, live_);
-            }
+        for (const LogEntry& entry : retained_) {
+            if (settled_seq_ == 0 || entry.commit.seq != settled_seq_) continue;
+            WISP_ASSIGN(const RoadMap map, log_.map_of(entry));
+            collect(map, live_);
         }
         return {};
     }
 
     Result<void> read_pins() {
-        const std::string prefix = log_.where().key(kBranchesPrefix);
-        std::string after;
-        for (;;) {
-            WISP_ASSIGN(const auto page, log_.where().store->list(prefix, after, kPage));
-            for (const ListedObject& object : page) WISP_TRY(read_pin(object, prefix));
-            if (page.size() < kPage) return {};
-            after = page.back().key;
+        WISP_ASSIGN(const auto pins, read_branch_pins(log_.where()));
+        for (const auto& [slot, pin] : pins) {
+            if (pin.keys.empty()) continue;
+            live_.insert(pin.keys.begin(), pin.keys.end());
+            report_.held_by_branches.push_back(pin.run);
         }
+        return {};
     }
 
-    Result<void> read_pin(const ListedObject& object, const std::string& prefix) {
-        auto bytes = read_whole(*log_.where().store, object.key, kBranchPinBytes);
-        if (bytes && !check_holds(as_text(*bytes))) {
-            bytes = read_whole(*log_.where().store, object.key, kBranchPinBytes);
+    /// What branches needed that were given up.
+    Result<void> release_branches() {
+        for (const std::string& run : options_.release_branches) {
+            WISP_ASSIGN(const auto pins, read_branch_pins(log_.where()));
+            const auto held = std::ranges::find(
+                pins, run, [](const HeldPin& pin) -> const std::string& { return pin.pin.run; });
+            if (held == pins.end()) {
+                return fail(ErrorKind::kInvalid,
+                            fmt::format("no branch {} stands on {}; 'wisp status' lists them",
+                                        shown(run), shown(log_.where().url)));
+            }
+            if (options_.dry_run) continue;
+            WISP_TRY(write_branch_pin(log_.where(), {run, held->pin.at, {}}));
         }
-        if (!bytes && bytes.error().kind == ErrorKind::kNotFound) return {};
-        if (!bytes) return std::unexpected(std::move(bytes).error());
-        // One wrong letter in a key, and another object would be kept.
-        Result<BranchPin> pin = fail(ErrorKind::kCorrupt, "its check does not hold");
-        if (check_holds(as_text(*bytes))) pin = parse_branch_pin(as_text(*bytes));
-        if (!pin) {
-            return fail(ErrorKind::kCorrupt,
-                        fmt::format("{} is damaged ({}): what that branch needs is not known, so "
-                                    "nothing is removed; remove it if the branch is gone",
-                                    shown(object.key), pin.error().text));
-        }
-        live_.insert(pin->keys.begin(), pin->keys.end());
-        report_.held_by_branches.push_back(object.key.substr(prefix.size()));
         return {};
     }
 
@@ -260,15 +267,9 @@ class Retention {
         foreign_[*origin];
         for (const auto& [prefix, keys] : foreign_) {
             const Location holder{log_.where().store, prefix, log_.where().url};
-            const std::string key = holder.key(std::string(kBranchesPrefix) + log_.run());
-            if (keys.empty()) {
-                WISP_TRY(holder.store->remove(key));
-                continue;
-            }
-            const BranchPin pin{log_.run(),
-                                run_path_between(prefix, log_.where().prefix),
-                                {keys.begin(), keys.end()}};
-            WISP_TRY(holder.store->put(key, as_bytes(write_branch_pin(pin))));
+            WISP_TRY(write_branch_pin(holder, {log_.run(),
+                                               run_path_between(prefix, log_.where().prefix),
+                                               {keys.begin(), keys.end()}}));
         }
         return {};
     }
@@ -278,6 +279,7 @@ class Retention {
     RetainReport report_;
     std::int64_t began_ms_ = 0;  // by the store's clock
     LogEntry head_;
+    std::vector<LogEntry> retained_;  // ascending
     std::uint64_t floor_ = 0;
     std::uint64_t settled_ = 0;      // the floor below which nobody may still be reading
     std::uint64_t settled_seq_ = 0;  // the commit that was the newest when the grace began

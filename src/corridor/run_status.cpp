@@ -2,11 +2,12 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "corridor/branch_pins.hpp"
 #include "corridor/log_line.hpp"
 #include "corridor/replica_lines.hpp"
 #include "fetch/route.hpp"
 #include "format/run_keys.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "wisp/run.hpp"
 
 namespace wisp {
@@ -34,12 +35,13 @@ Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count
     WISP_ASSIGN(const auto head, log.head());
     std::vector<LogLine> lines;
     if (!head) return lines;
+    Lineage history(log, *head);
     lines.push_back(line_of(*head));
-    for (std::uint64_t seq = head->commit.seq - 1; lines.size() < count && seq >= log.first_seq();
-         --seq) {
-        WISP_ASSIGN(const Slot slot, log.read(seq, Judged::kThen));
-        if (!slot.entry) break;
-        lines.push_back(line_of(*slot.entry));
+    for (LogEntry at = *head; lines.size() < count;) {
+        WISP_ASSIGN(auto before, history.before(at));
+        if (!before) break;
+        at = std::move(*before);
+        lines.push_back(line_of(at));
     }
     return lines;
 }
@@ -50,11 +52,12 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
     RunStatus status;
     status.run = log.run();
     status.mode = log.record().exclusive ? CommitMode::kExclusive : CommitMode::kSingleWriter;
+    status.is_signed = log.is_signed();
+    for (const PublicKey& root : log.record().roots) status.roots.push_back(root.id());
     WISP_ASSIGN(const auto head, log.head());
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
     if (head) {
         status.head = line_of(*head);
-        status.is_signed = head->signer.how != Signer::How::kUnsigned;
         status.head_age_ms = options.clock->now_ms() - head->commit.time_ms;
         status.expired =
             head->commit.expires_ms != 0 && options.clock->now_ms() > head->commit.expires_ms;
@@ -74,11 +77,12 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
     }
     WISP_ASSIGN(const auto replicas, replica_lines(log, head, now));
     for (const ReplicaHealth& replica : replicas) status.replicas.push_back(replica.line);
-    const std::string branches = where.key(kBranchesPrefix);
-    WISP_TRY(for_each_object(where, branches, [&](const ListedObject& object) -> Result<void> {
-        status.branches.push_back(object.key.substr(branches.size()));
-        return {};
-    }));
+    // A damaged pin is retention's to complain of.
+    if (const auto pins = read_branch_pins(where)) {
+        for (const auto& [slot, pin] : *pins) {
+            if (!pin.keys.empty()) status.branches.push_back(pin.run);
+        }
+    }
     if (!count_objects) return status;
     for (const std::string_view prefix : {kAnchorsPrefix, kDeltasPrefix, kCommitsPrefix}) {
         WISP_TRY(for_each_object(where, where.key(prefix),

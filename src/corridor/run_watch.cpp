@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/log_line.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 
 namespace wisp {
 
@@ -13,15 +13,16 @@ struct RunWatch::State {
     CommitLog log;
     std::optional<LogEntry> head;
 
-    /// Slots are contiguous: while the next one is absent, the head is what it was.
+    /// While the next slot is empty, the head is what it was.
     Result<void> look() {
         if (!head) {
             WISP_ASSIGN(head, log.head());
             return {};
         }
-        WISP_ASSIGN(const Slot next, log.read(head->commit.seq + 1));
+        WISP_ASSIGN(const Slot next, log.next(head->commit.seq));
         if (next.kind == Slot::Kind::kAbsent) return {};
-        WISP_ASSIGN(head, log.head(head->commit.seq + 1));
+        WISP_ASSIGN(auto newer, log.head(head->commit.seq));
+        if (newer && newer->commit.seq > head->commit.seq) head = std::move(newer);
         return {};
     }
 };
@@ -46,10 +47,12 @@ Result<std::optional<LogLine>> RunWatch::newest(std::optional<std::uint64_t> unt
     if (!head || head->commit.state.seq == 0) return std::nullopt;
     if (!until || head->commit.state.step <= *until) return line_of(*head);
     const CommitLog& log = state_->log;
-    for (std::uint64_t seq = head->commit.seq - 1; seq >= log.first_seq(); --seq) {
-        WISP_ASSIGN(const Slot slot, log.read(seq, Judged::kThen));
-        if (!slot.entry || slot.entry->commit.state.seq == 0) break;
-        if (slot.entry->commit.state.step <= *until) return line_of(*slot.entry);
+    Lineage history(log, *head);
+    for (LogEntry at = *head;;) {
+        WISP_ASSIGN(auto before, history.before(at));
+        if (!before || before->commit.state.seq == 0) break;
+        if (before->commit.state.step <= *until) return line_of(*before);
+        at = std::move(*before);
     }
     return fail(ErrorKind::kGap,
                 fmt::format("the log of {} does not reach back to step {}; ask for a newer one",

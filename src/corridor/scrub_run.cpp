@@ -41,33 +41,51 @@ class Scrubber {
     }
 
     Result<void> read_commits(const LogEntry& head) {
-        std::string wanted = head.hash;
+        // What the commit above was built on; nothing when that one could not be read.
+        std::optional<CommitRef> wanted = head.ref();
         for (std::uint64_t seq = head.commit.seq; seq >= log_.first_seq(); --seq) {
-            auto slot = log_.read(seq, Judged::kThen);
+            auto slot = log_.read(seq);
             if (!slot && slot.error().kind == ErrorKind::kUnavailable) {
                 return std::unexpected(std::move(slot).error());
             }
-            const std::string name = commit_key(seq);
-            if (!slot) {
-                found(name, slot.error().text, "restore the bucket from a copy");
-                wanted.clear();
+            if (slot && slot->kind == Slot::Kind::kBuried && seq < head.commit.floor) break;
+            const bool is_wanted = !wanted || wanted->seq == seq;
+            if (slot && slot->entry && is_wanted) {
+                take_commit(std::move(*slot->entry), wanted);
                 continue;
             }
-            if (slot->kind == Slot::Kind::kAbsent) {
-                found(name, "is missing", "restore the bucket from a copy");
-                wanted.clear();
-                continue;
-            }
-            if (slot->kind == Slot::Kind::kBuried) break;
-            ++report_.commits;
-            if (!wanted.empty() && slot->entry->hash != wanted) {
-                found(name, "is not the one the next commit was built on", "stop and look");
-            }
-            wanted = slot->entry->commit.previous;
-            commits_.push_back(std::move(*slot->entry));
+            if (is_wanted) wanted.reset();
+            tell_hole(seq, slot, is_wanted);
         }
         std::ranges::reverse(commits_);
         return {};
+    }
+
+    void take_commit(LogEntry entry, std::optional<CommitRef>& wanted) {
+        ++report_.commits;
+        if (wanted && entry.hash != wanted->hash) {
+            found(commit_key(entry.commit.seq), "is not the one the next commit was built on",
+                  "stop and look");
+        }
+        wanted = entry.commit.previous;
+        commits_.push_back(std::move(entry));
+    }
+
+    void tell_hole(std::uint64_t seq, const Result<Slot>& slot, bool is_wanted) {
+        const std::string name = commit_key(seq);
+        const std::string restore = "restore the bucket from a copy";
+        if (!slot) return found(name, slot.error().text, restore);
+        switch (slot->kind) {
+            case Slot::Kind::kAbsent:
+                if (is_wanted) found(name, "is missing", restore);
+                return;
+            case Slot::Kind::kBuried:
+                return found(name, "holds a tombstone, though it is above the floor", restore);
+            default:
+                return found(
+                    name, slot->why ? slot->why->text : "is no part of the history",
+                    is_wanted ? restore : "nobody heeds it; find out who else can write there");
+        }
     }
 
     Result<void> read_file(const StoredFile& file) {

@@ -7,7 +7,7 @@
 #include "base/try.hpp"
 #include "format/delta_directory.hpp"
 #include "format/delta_layout.hpp"
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 #include "wisp/history.hpp"
 
 namespace wisp {
@@ -68,7 +68,8 @@ Result<std::optional<DeltaDirectory>> read_directory(const Location& where,
 Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
                                  const RunOptions& options) {
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_ASSIGN(const LogEntry entry, log.require(seq));
+    WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
+    WISP_ASSIGN(const LogEntry entry, history.at(seq));
     const auto& delta = entry.commit.delta;
     if (!delta) {
         return fail(ErrorKind::kNotFound,

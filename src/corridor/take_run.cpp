@@ -62,17 +62,24 @@ Error PublishDesk::fenced(const LogEntry& by) const {
 }
 
 Result<void> PublishDesk::take_run() {
-    WISP_ASSIGN(head_, log_.head());
+    WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
     const std::uint64_t remembered = recall_owner();
     epoch_ = remembered;
-    if (head_ && head_->commit.owner == owner_) return accept_epoch(*head_);
+    if (head_ && head_->commit.owner == owner_) {
+        WISP_TRY(accept_epoch(*head_));
+        if (log_.counts(*head_)) return {};
+        // The certificate it was signed under has ended: the renewed one vouches for it again.
+        WISP_TRY(append_beside(draft(CommitKind::kHeartbeat), [](Commit&, std::uint64_t) {}));
+        return {};
+    }
     if (head_ && remembered != 0 && remembered < head_->commit.epoch && !options_.take_over) {
         return std::unexpected(fenced(*head_));
     }
     for (int race = 0; race < kRaces; ++race) {
         // An empty run is fenced too: two that start it together must not share an epoch.
         epoch_ = head_ ? head_->commit.epoch + 1 : 1;
-        WISP_ASSIGN(auto appended, log_.append(draft(CommitKind::kFence), head_, options_.signer));
+        const auto fence = [&](std::uint64_t) { return draft(CommitKind::kFence); };
+        WISP_ASSIGN(auto appended, log_.append(fence, head_, options_.signer));
         head_ = std::move(appended.entry);
         if (!appended.won) continue;
         remember_epoch();

@@ -32,8 +32,8 @@ Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const Lo
     WISP_ASSIGN(commit.map, log.map_of(head));
     if (!edit(newest, *commit.map, commit.floor)) return std::nullopt;
     thin(*commit.map);
-    commit.map_seq = newest.seq + 1;
-    WISP_ASSIGN(auto appended, log.append(std::move(commit), head, options.signer));
+    WISP_ASSIGN(auto appended,
+                log.append([&](std::uint64_t) { return commit; }, head, options.signer));
     return appended;
 }
 
@@ -73,24 +73,6 @@ JoinCost join_cost(const RoadMap& map, const StateName& state, std::uint64_t flo
     }
     const auto route = plan_route(map, request);
     return route ? JoinCost{route->bytes, route->objects} : JoinCost{};
-}
-
-Result<StateName> find_state_by_count(const CommitLog& log, std::uint64_t low_seq,
-                                      std::uint64_t high_seq, std::uint64_t count) {
-    // The count never falls from one commit to the next.
-    while (low_seq < high_seq) {
-        const std::uint64_t middle = low_seq + (high_seq - low_seq) / 2;
-        WISP_ASSIGN(const LogEntry entry, log.require(middle));
-        if (entry.commit.state.count >= count) {
-            high_seq = middle;
-        } else {
-            low_seq = middle + 1;
-        }
-    }
-    WISP_ASSIGN(const LogEntry entry, log.require(low_seq));
-    if (entry.commit.state.count == count) return entry.commit.state;
-    return fail(ErrorKind::kGap, fmt::format("state number {} of {} cannot be found", count,
-                                             shown(log.where().url)));
 }
 
 }  // namespace wisp

@@ -40,8 +40,4 @@ struct JoinCost {
 };
 JoinCost join_cost(const RoadMap& map, const StateName& state, std::uint64_t floor);
 
-/// The state that was the `count`-th, looking between two seqs that enclose it.
-Result<StateName> find_state_by_count(const CommitLog& log, std::uint64_t low_seq,
-                                      std::uint64_t high_seq, std::uint64_t count);
-
 }  // namespace wisp

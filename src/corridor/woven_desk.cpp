@@ -57,7 +57,7 @@ Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs
 }
 
 Result<void> WovenDesk::follow_head() {
-    if (head()) at_ = record_after(at_, *head());
+    if (head()) at_ = record_at(at_, *head());
     settled();
     return {};
 }
@@ -185,7 +185,7 @@ Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schem
     auto report = place_step(std::move(draft), std::move(anchor));
     if (report || report.error().kind != ErrorKind::kUnavailable) landing_.reset();
     if (!report) return report;
-    at_ = record_after(at_, *head());
+    at_ = record_at(at_, *head());
     remember(gathered, call);
     return report;
 }

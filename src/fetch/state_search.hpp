@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "store/commit_log.hpp"
+#include "store/lineage.hpp"
 
 namespace wisp {
 
-/// The newest retained state at or before `step`, looking back from `head`. Steps may go back where
-/// training was rewound, so the log is walked; the map's landmarks spare most of the way. kGap.
-Result<StateName> find_state(const CommitLog& log, const LogEntry& head, const RoadMap& map,
-                             std::uint64_t step);
+/// The newest retained state at or before `step`, looking back from the head. Steps may go back
+/// where training was rewound, so the log is walked; the map's landmarks spare most of the way.
+/// kGap.
+Result<StateName> find_state(Lineage& history, std::uint64_t step);
+
+/// The state that was the `count`-th, counted from the run's first. kGap.
+Result<StateName> find_state_by_count(Lineage& history, std::uint64_t count);
 
 }  // namespace wisp

@@ -1,4 +1,4 @@
-// branches/<run>: the objects of this run that another one stands on. Retention leaves them alone.
+// branches/<slot>: the objects of this run that another one stands on. Retention leaves them alone.
 #pragma once
 
 #include <string>

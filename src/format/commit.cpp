@@ -54,6 +54,10 @@ Json to_json(const StateName& state) {
             {"line", state.line}, {"travelled", state.travelled}, {"count", state.count}};
 }
 
+Json to_json(const CommitRef& ref) {
+    return {{"seq", ref.seq}, {"hash", ref.hash}};
+}
+
 Json to_json(const AnchorEntry& anchor) {
     Json json = {{"state", to_json(anchor.state)}, {"schema", anchor.schema}};
     if (anchor.base) {
@@ -99,6 +103,12 @@ StoredFile parse_file(FieldReader in) {
     }
     if (file.parts.empty()) in.refuse("a file without parts");
     return file;
+}
+
+CommitRef parse_ref(FieldReader in) {
+    CommitRef ref{in.number("seq"), in.hex("hash", kHashDigits)};
+    if (ref.seq == 0) in.refuse("a reference to no commit");
+    return ref;
 }
 
 StateName parse_state(FieldReader in) {
@@ -160,10 +170,15 @@ bool has_woven(const Commit& commit) {
 /// What the types alone do not rule out.
 void check_sense(FieldReader& in, const Commit& commit) {
     if (commit.seq == 0 || commit.epoch == 0) in.refuse("a seq or epoch of 0");
-    if ((commit.seq == 1) != commit.previous.empty())
-        in.refuse("a chain that does not fit its seq");
+    std::uint64_t above = commit.seq;
+    const auto descends = [&](const CommitRef& ref) {
+        return ref.seq < std::exchange(above, ref.seq);
+    };
+    if (!descends(commit.previous) || !std::ranges::all_of(commit.ancestors, descends)) {
+        in.refuse("a chain that does not lead back");
+    }
     if (commit.state.seq > commit.seq) in.refuse("a state that is yet to come");
-    if (commit.map_seq > commit.seq || (commit.map_seq == commit.seq) != commit.map.has_value()) {
+    if (commit.map_at.seq >= commit.seq || (commit.map_at.seq != 0 && commit.map)) {
         in.refuse("a map that is not where it says");
     }
     if (commit.floor > commit.state.seq || commit.anchor_seq > commit.state.seq) {
@@ -190,7 +205,10 @@ Commit parse_body(FieldReader in) {
         if (name == kind) commit.kind = value, known = true;
     }
     if (!known) in.refuse("the unknown kind " + shown(kind));
-    if (in.has("previous")) commit.previous = in.hex("previous", kHashDigits);
+    if (in.has("previous")) commit.previous = parse_ref(in.object("previous"));
+    for (const auto& value : in.array("ancestors", limits::kAncestors)) {
+        commit.ancestors.push_back(parse_ref(in.element(value)));
+    }
     commit.nonce = in.hex("nonce", kRunDigits);
     commit.writer = in.text("writer");
     if (in.has("owner")) commit.owner = in.hex("owner", kRunDigits);
@@ -205,7 +223,7 @@ Commit parse_body(FieldReader in) {
     if (in.has("rewind_from")) commit.rewind_from = in.number("rewind_from");
     commit.floor = in.number("floor");
     commit.anchor_seq = in.number("anchor_seq");
-    commit.map_seq = in.number("map_seq");
+    if (in.has("map_at")) commit.map_at = parse_ref(in.object("map_at"));
     if (in.has("map")) commit.map = parse_map(in.object("map"), commit.state.seq);
     check_sense(in, commit);
     return commit;
@@ -235,7 +253,11 @@ std::uint64_t AnchorEntry::bytes() const {
 std::string write_commit(const Commit& commit) {
     Json json = {{"wisp", kCommitMark}, {"version", kVersion},   {"run", commit.run},
                  {"seq", commit.seq},   {"epoch", commit.epoch}, {"kind", name_of(commit.kind)}};
-    if (!commit.previous.empty()) json["previous"] = commit.previous;
+    if (commit.previous.seq != 0) json["previous"] = to_json(commit.previous);
+    if (!commit.ancestors.empty()) {
+        json["ancestors"] = Json::array();
+        for (const CommitRef& ref : commit.ancestors) json["ancestors"].push_back(to_json(ref));
+    }
     if (has_woven(commit)) json["must"] = {kMustWoven};
     json["nonce"] = commit.nonce;
     json["writer"] = commit.writer;
@@ -251,7 +273,7 @@ std::string write_commit(const Commit& commit) {
     if (commit.rewind_from) json["rewind_from"] = *commit.rewind_from;
     json["floor"] = commit.floor;
     json["anchor_seq"] = commit.anchor_seq;
-    json["map_seq"] = commit.map_seq;
+    if (commit.map_at.seq != 0) json["map_at"] = to_json(commit.map_at);
     if (commit.map) json["map"] = to_json(*commit.map);
     return with_check(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
@@ -285,6 +307,28 @@ Result<ParsedCommit> parse_commit(std::string_view object, std::string_view labe
         in.refuse("a woven file that it does not announce");
     if (!problem.empty()) return broken(problem);
     return parsed;
+}
+
+std::vector<CommitRef> ancestors_after(const Commit& parent, const std::string& parent_hash,
+                                       std::uint64_t seq) {
+    // The parent's answer for a stretch of slots is the child's too while both lie in it. What a
+    // branch's first commit was built on stands in another log.
+    std::vector<CommitRef> known{{parent.seq, parent_hash}};
+    if (parent.kind != CommitKind::kBranch && parent.previous.seq != 0) {
+        known.push_back(parent.previous);
+        known.insert(known.end(), parent.ancestors.begin(), parent.ancestors.end());
+    }
+    std::vector<CommitRef> found;
+    std::uint64_t lowest = parent.seq;
+    for (unsigned bits = 4; bits < 64 && (seq >> bits) != 0; bits += 4) {
+        const auto older = std::ranges::find_if(
+            known, [&](const CommitRef& ref) { return (ref.seq >> bits) < (seq >> bits); });
+        if (older == known.end()) break;
+        if (older->seq == lowest) continue;
+        lowest = older->seq;
+        found.push_back(*older);
+    }
+    return found;
 }
 
 std::string write_tombstone(const Tombstone& tombstone) {

@@ -73,6 +73,14 @@ struct RoadMap {
     friend bool operator==(const RoadMap&, const RoadMap&) = default;
 };
 
+/// Another commit of the log: its slot, and the SHA-256 of its bytes. Whoever believes the commit
+/// that says so may believe what lies there, if it has that hash.
+struct CommitRef {
+    std::uint64_t seq = 0;  // 0: none
+    std::string hash;
+    friend bool operator==(const CommitRef&, const CommitRef&) = default;
+};
+
 enum class CommitKind { kDelta, kAnchor, kMerge, kFloor, kFence, kHeartbeat, kBranch };
 std::string_view name_of(CommitKind kind);
 
@@ -81,10 +89,11 @@ struct Commit {
     std::uint64_t seq = 0;
     std::uint64_t epoch = 0;
     CommitKind kind = CommitKind::kDelta;
-    std::string previous;  // SHA-256 of the commit before; empty at seq 1
-    std::string nonce;     // tells one's own write from a stranger's
-    std::string writer;    // "host:pid", for people
-    std::string owner;     // of the epoch: 32 digits that one writer keeps; upkeep copies it
+    CommitRef previous;                // the commit before; none: it is the first
+    std::vector<CommitRef> ancestors;  // ever older ones, see ancestors_after(); newest first
+    std::string nonce;                 // tells one's own write from a stranger's
+    std::string writer;                // "host:pid", for people
+    std::string owner;  // of the epoch: 32 digits that one writer keeps; upkeep copies it
     std::int64_t time_ms = 0;
     std::int64_t expires_ms = 0;  // 0: never
     StateName state;              // where the run stands after this commit
@@ -96,12 +105,19 @@ struct Commit {
     std::optional<std::uint64_t> rewind_from;  // the step that was left behind
     std::uint64_t floor = 0;                   // states below it may be gone
     std::uint64_t anchor_seq = 0;              // of the newest anchor's state
-    std::uint64_t map_seq = 0;                 // the newest commit that carries a map
+    CommitRef map_at;  // the newest commit before this one that carries a map
     std::optional<RoadMap> map;
 
     /// Whether this commit, rather than one before it, made the state.
     bool makes_state() const { return state.seq == seq; }
 };
+
+/// What the commit in slot `seq`, built on `parent`, names besides its parent: for each k the
+/// newest commit whose slot, divided by 16^k, is lower than its own. So a chain of any length is
+/// gone down in a few reads, each vouched for by the one before, and one lost commit seldom breaks
+/// it.
+std::vector<CommitRef> ancestors_after(const Commit& parent, const std::string& parent_hash,
+                                       std::uint64_t seq);
 
 /// What stands in a slot whose commit was given up by retention.
 struct Tombstone {

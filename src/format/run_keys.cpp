@@ -54,6 +54,17 @@ std::string commit_key(std::uint64_t seq) {
     return fmt::format("{}{:020}", kCommitsPrefix, seq);
 }
 
+std::optional<std::uint64_t> commit_seq_of(std::string_view name) {
+    std::uint64_t seq = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), seq);
+    const bool whole = error == std::errc() && end == name.data() + name.size();
+    return whole && name.size() == 20 ? std::optional(seq) : std::nullopt;
+}
+
+std::string branch_key(std::uint64_t slot) {
+    return fmt::format("{}{:020}", kBranchesPrefix, slot);
+}
+
 std::string anchor_key(const ObjectName& name) {
     return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kWeightsSuffix));
 }

@@ -5,7 +5,7 @@
 //   anchors/step_000040-e3-<hash>.safetensors whole states, and what a loader wants beside them
 //   deltas/step_000042-e3-<hash>.safetensors  one step; merged ones step_000048_from_000032-e3-…
 //   latest                                    a hint at the newest commit, never authority
-//   replicas/<id>  branches/<run>             who follows, who stands on this run
+//   replicas/<id>  branches/<20-digit slot>   who follows, who stands on this run
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,9 @@ inline constexpr std::string_view kReplicasPrefix = "replicas/";
 inline constexpr std::string_view kBranchesPrefix = "branches/";
 
 std::string commit_key(std::uint64_t seq);
+/// The seq of what follows kCommitsPrefix in a key, if it is one.
+std::optional<std::uint64_t> commit_seq_of(std::string_view name);
+std::string branch_key(std::uint64_t slot);
 
 /// Where in a file's cut into several objects one of them stands; a file of one object has none.
 struct PartNumber {

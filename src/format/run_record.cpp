@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.hpp"
+#include "base/limits.hpp"
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "format/checked_line.hpp"
@@ -28,6 +29,8 @@ std::string write_run_record(const RunRecord& record) {
                                    {"nonce", record.nonce},
                                    {"created_ms", record.created_ms},
                                    {"mode", record.exclusive ? kExclusive : kSingleWriter}};
+    if (!record.roots.empty()) json["roots"] = nlohmann::json::array();
+    for (const PublicKey& root : record.roots) json["roots"].push_back(root.to_text());
     if (record.origin) {
         json["origin"] = {{"at", record.origin->at},
                           {"run", record.origin->run},
@@ -57,6 +60,15 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     const std::string mode = in.text("mode");
     record.exclusive = mode == kExclusive;
     if (!record.exclusive && mode != kSingleWriter) in.refuse("the unknown mode " + shown(mode));
+    for (const auto& value : in.array("roots", limits::kRootKeys)) {
+        auto root = PublicKey::parse(value.is_string() ? value.get<std::string>() : "");
+        if (root) {
+            record.roots.push_back(*root);
+        } else {
+            in.refuse("a root that is no key");
+        }
+    }
+    if (in.has("roots") && record.roots.empty()) in.refuse("an empty list of roots");
     if (in.has("origin")) {
         FieldReader origin = in.object("origin");
         record.origin = RunRecord::Origin{origin.text("at"), origin.hex("run", kRunDigits),

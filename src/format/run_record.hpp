@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "wisp/result.hpp"
+#include "wisp/signing.hpp"
 
 namespace wisp {
 
@@ -17,8 +19,11 @@ struct RunRecord {
     std::string nonce;  // 32 hexadecimal digits, so that no two runs are alike
     std::int64_t created_ms = 0;
     bool exclusive = true;  // false: single-writer mode
-    struct Origin {         // of a branch
-        std::string at;     // path to the other run
+    /// Whose signature, or whose certificate's, every commit must carry; none: the run is unsigned.
+    /// The run's identity covers them, so that they are as old and as fixed as the run itself.
+    std::vector<PublicKey> roots;
+    struct Origin {      // of a branch
+        std::string at;  // path to the other run
         std::string run;
         std::uint64_t state_seq = 0;
         friend bool operator==(const Origin&, const Origin&) = default;

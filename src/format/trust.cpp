@@ -99,12 +99,12 @@ Result<SignatureBlock> parse_block(std::string_view text) {
     return block;
 }
 
-/// A key of the policy that made the certificate, or why there is none.
-Result<void> check_certificate(const TrustPolicy& policy, const Certificate& certificate,
-                               std::string_view noun, std::int64_t now_ms) {
+/// Whether one of `keys` made the certificate.
+Result<void> check_certificate(const std::vector<PublicKey>& keys, const Certificate& certificate,
+                               std::string_view noun) {
     bool is_known = false;
     bool holds = false;
-    for (const PublicKey& root : policy.keys) {
+    for (const PublicKey& root : keys) {
         if (root.id() != certificate.root_id) continue;
         is_known = true;
         holds = holds || certificate.signed_by(root);
@@ -122,29 +122,7 @@ Result<void> check_certificate(const TrustPolicy& policy, const Certificate& cer
                                 "{}: it was changed or forged; fetch it again",
                                 key_id, certificate.root_id));
     }
-    if (certificate.serial < policy.min_serial) {
-        return fail(ErrorKind::kDenied,
-                    fmt::format("certificate serial {} of key {} was revoked: at least {} is "
-                                "needed; have the root certify the trainer's key again",
-                                certificate.serial, key_id, policy.min_serial));
-    }
-    if (now_ms >= certificate.expires_ms) {
-        return fail(ErrorKind::kDenied,
-                    fmt::format("certificate of key {} expired at {}; have the root certify the "
-                                "trainer's key again, and check this machine's clock",
-                                key_id, utc_text(certificate.expires_ms)));
-    }
     return {};
-}
-
-Result<Signer> judge_unsigned(const TrustPolicy& policy, std::string_view noun) {
-    if (policy.allow_unsigned) return Signer{};
-    return fail(ErrorKind::kDenied,
-                policy.keys.empty()
-                    ? fmt::format("{} is not signed; sign with --sign-key, or allow it", noun)
-                    : fmt::format("{} is not signed, but --trust was given; sign with --sign-key, "
-                                  "or read without --trust",
-                                  noun));
 }
 
 }  // namespace
@@ -243,19 +221,17 @@ Result<std::string> write_signature_block(const SigningKey& key,
     return block;
 }
 
-Result<Signer> check_signature(const TrustPolicy& policy, SigningDomain domain,
-                               std::span<const std::byte> bytes, std::string_view block,
-                               std::int64_t now_ms) {
+Result<Signer> check_signature(const std::vector<PublicKey>& keys, SigningDomain domain,
+                               std::span<const std::byte> bytes, std::string_view block) {
     const std::string_view noun = domain.text();
-    if (block.empty()) return judge_unsigned(policy, noun);
+    if (block.empty()) {
+        return fail(ErrorKind::kDenied,
+                    fmt::format("{} is not signed; sign with --sign-key", noun));
+    }
     WISP_ASSIGN(const SignatureBlock parsed, parse_block(block));
     Signer signer{Signer::How::kTrusted, std::string(parsed.key_id), std::nullopt};
-    if (policy.keys.empty() && policy.allow_unsigned) {
-        signer.how = Signer::How::kUnchecked;
-        return signer;
-    }
     bool is_known = false;
-    for (const PublicKey& key : policy.keys) {
+    for (const PublicKey& key : keys) {
         if (key.id() != parsed.key_id) continue;
         is_known = true;
         if (key.verify(domain, bytes, parsed.signature)) return signer;
@@ -267,10 +243,11 @@ Result<Signer> check_signature(const TrustPolicy& policy, SigningDomain domain,
                                     "--trust, or have a trusted root certify that key",
                                     noun, parsed.key_id));
         }
-        WISP_TRY(check_certificate(policy, *parsed.certificate, noun, now_ms));
+        WISP_TRY(check_certificate(keys, *parsed.certificate, noun));
         if (parsed.certificate->subject.verify(domain, bytes, parsed.signature)) {
             signer.how = Signer::How::kCertified;
             signer.serial = parsed.certificate->serial;
+            signer.ends_ms = parsed.certificate->expires_ms;
             return signer;
         }
     }
@@ -278,6 +255,23 @@ Result<Signer> check_signature(const TrustPolicy& policy, SigningDomain domain,
                 fmt::format("the signature of key {} does not fit the {}: one of them was changed "
                             "or forged; fetch it again",
                             parsed.key_id, noun));
+}
+
+Result<void> check_current(const Signer& signer, std::uint64_t min_serial, std::int64_t now_ms) {
+    if (!signer.serial) return {};
+    if (*signer.serial < min_serial) {
+        return fail(ErrorKind::kDenied,
+                    fmt::format("certificate serial {} of key {} was revoked: at least {} is "
+                                "needed; have the root certify the trainer's key again",
+                                *signer.serial, signer.key_id, min_serial));
+    }
+    if (now_ms >= signer.ends_ms) {
+        return fail(ErrorKind::kDenied,
+                    fmt::format("certificate of key {} expired at {}; have the root certify the "
+                                "trainer's key again, and check this machine's clock",
+                                signer.key_id, utc_text(signer.ends_ms)));
+    }
+    return {};
 }
 
 }  // namespace wisp

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
@@ -16,11 +17,21 @@
 namespace wisp {
 namespace {
 
-constexpr int kDoubtfulTries = 4;
+constexpr int kLooks = 4;
 constexpr std::uint64_t kLargestHint = std::uint64_t{1} << 62;
 
 std::string hash_of(std::string_view object) {
     return to_hex(sha256(as_bytes(object)));
+}
+
+std::string_view first_line(std::string_view object) {
+    return object.substr(0, object.find('\n') + 1);
+}
+
+std::string ids_of(const std::vector<PublicKey>& keys) {
+    std::string ids;
+    for (const PublicKey& key : keys) ids += (ids.empty() ? "" : ", ") + key.id();
+    return ids;
 }
 
 }  // namespace
@@ -28,6 +39,7 @@ std::string hash_of(std::string_view object) {
 CommitLog::CommitLog(const Location& where, const RunOptions& options)
     : where_(where),
       options_(options),
+      min_serial_(options.trust.min_serial),
       random_(std::make_shared<Random>(options.seed == 0 ? fresh_seed() : options.seed)) {}
 
 Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& options) {
@@ -50,11 +62,45 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
     }
     WISP_ASSIGN(log.record_, parse_run_record(as_text(*bytes), where.key(kRunKey)));
     log.run_ = run_id_of(as_text(*bytes));
+    if (!options.expected_run.empty() && options.expected_run != log.run_) {
+        return fail(ErrorKind::kForked,
+                    fmt::format("{} is run {}, not {}; check the address, or the identity that "
+                                "'wisp init' printed",
+                                shown(where.url), log.run_, shown(options.expected_run)));
+    }
+    WISP_TRY(log.settle_trust());
     return log;
 }
 
-Result<Slot> CommitLog::parse_slot(std::uint64_t seq, std::string_view object,
-                                   Judged judged) const {
+/// Whose word counts is fixed at the run's birth; a reader may narrow it, never widen it.
+Result<void> CommitLog::settle_trust() {
+    const std::vector<PublicKey>& named = options_.trust.keys;
+    if (record_.roots.empty()) {
+        if (named.empty()) return {};
+        return fail(ErrorKind::kDenied,
+                    fmt::format("{} is not signed, but --trust was given; start a signed run with "
+                                "'wisp init --sign-key', or read without --trust",
+                                shown(where_.url)));
+    }
+    for (const PublicKey& root : record_.roots) {
+        if (named.empty() || std::ranges::find(named, root) != named.end()) keys_.push_back(root);
+    }
+    if (!keys_.empty()) return {};
+    return fail(ErrorKind::kDenied,
+                fmt::format("{} is signed under key {}, which is not among the trusted; check "
+                            "--trust",
+                            shown(where_.url), ids_of(record_.roots)));
+}
+
+void CommitLog::tell_void(std::uint64_t seq, const std::optional<Error>& why) const {
+    if (!told_ || !why) return;
+    Error told = *why;
+    told.text = fmt::format("slot {} of {} is stepped over: {}", seq, shown(where_.url), why->text);
+    told_(seq, told);
+}
+
+/// The commit or tombstone as it is written; whether it counts comes after.
+Result<Slot> CommitLog::parse_slot(std::uint64_t seq, std::string_view object) const {
     const std::string key = where_.key(commit_key(seq));
     const auto stranger = [&](const std::string& run) {
         return fail(ErrorKind::kForked,
@@ -62,193 +108,163 @@ Result<Slot> CommitLog::parse_slot(std::uint64_t seq, std::string_view object,
                                 "it was overwritten: use one address per run",
                                 shown(key), shown(run), run_));
     };
-    Slot slot;
-    if (!check_holds(object.substr(0, object.find('\n') + 1))) {
+    const auto misplaced = [&](std::uint64_t other) {
+        return fail(ErrorKind::kForked,
+                    fmt::format("{} holds commit {} of this run; the bucket was tampered with, "
+                                "restore it from a copy",
+                                shown(key), other));
+    };
+    if (!check_holds(first_line(object))) {
         return fail(ErrorKind::kCorrupt,
                     fmt::format("{} is not a valid commit: its check does not hold; if fetching it "
                                 "again does not help, the run's log is damaged",
                                 shown(key)));
     }
+    Slot slot;
     if (const auto tombstone = parse_tombstone(object)) {
         if (tombstone->run != run_) return stranger(tombstone->run);
+        if (tombstone->seq != seq) return misplaced(tombstone->seq);
         slot.kind = Slot::Kind::kBuried;
-        slot.floor = tombstone->floor;
+        slot.buried = tombstone;
         return slot;
     }
     WISP_ASSIGN(ParsedCommit parsed, parse_commit(object, key));
-    // Who wrote it comes before what it says.
-    const std::int64_t when =
-        judged == Judged::kNow ? options_.clock->now_ms() : parsed.commit.time_ms;
-    WISP_ASSIGN(Signer signer, check_signature(options_.trust, "commit", as_bytes(parsed.body),
-                                               parsed.signature_block, when));
     if (parsed.commit.run != run_) return stranger(parsed.commit.run);
-    if (parsed.commit.seq != seq) {
-        return fail(ErrorKind::kForked,
-                    fmt::format("{} holds commit {} of this run; the bucket was tampered with, "
-                                "restore it from a copy",
-                                shown(key), parsed.commit.seq));
+    if (parsed.commit.seq != seq) return misplaced(parsed.commit.seq);
+    LogEntry entry{std::move(parsed.commit), hash_of(object), {}};
+    if (is_signed()) {
+        auto signer =
+            check_signature(record_.roots, "commit", as_bytes(parsed.body), parsed.signature_block);
+        if (signer) entry.signer = std::move(*signer);
+        const bool named = !options_.trust.keys.empty() || !options_.expected_run.empty();
+        if (signer && !named) entry.signer.how = Signer::How::kUnchecked;
     }
     slot.kind = Slot::Kind::kCommit;
-    slot.entry = LogEntry{std::move(parsed.commit), hash_of(object), std::move(signer)};
+    slot.entry = std::move(entry);
     return slot;
 }
 
-Result<Slot> CommitLog::read(std::uint64_t seq, Judged judged) const {
-    const std::string key = where_.key(commit_key(seq));
-    for (int attempt = 0;; ++attempt) {
-        const auto object = read_whole(*where_.store, key, limits::kCommitBytes);
-        if (!object) {
-            if (object.error().kind == ErrorKind::kNotFound) return Slot{};
-            return std::unexpected(object.error());
-        }
-        auto slot = parse_slot(seq, as_text(*object), judged);
-        // A cut or flipped reply is worth a second look; a bad object stays bad.
-        if (slot || attempt == 1) return slot;
-        const ErrorKind kind = slot.error().kind;
-        if (kind != ErrorKind::kCorrupt && kind != ErrorKind::kDenied) return slot;
-    }
-}
-
-Result<LogEntry> CommitLog::require(std::uint64_t seq) const {
-    WISP_ASSIGN(Slot slot, read(seq, Judged::kThen));
-    if (slot.entry) return std::move(*slot.entry);
-    return fail(
-        ErrorKind::kGap,
-        fmt::format("commit {} of {} is {}; start over from an anchor", seq, shown(where_.url),
-                    slot.kind == Slot::Kind::kBuried ? "below the floor" : "missing"));
-}
-
-Result<std::uint64_t> CommitLog::hinted_seq() const {
-    const auto bytes = read_whole(*where_.store, where_.key(kLatestKey), limits::kSmallRecordBytes);
-    if (!bytes) return std::uint64_t{0};
-    const auto json = parse_strict_json(as_text(*bytes));
-    if (!json) return std::uint64_t{0};
-    std::string problem;
-    const std::uint64_t seq = FieldReader(*json, problem).number("seq");
-    return seq < kLargestHint ? seq : 0;
-}
-
-Result<std::optional<LogEntry>> CommitLog::head(std::uint64_t known) const {
-    WISP_ASSIGN(const std::uint64_t hint, hinted_seq());
-    std::uint64_t lowest = std::max({known, hint, first_seq() - 1});
-    std::optional<LogEntry> found;
-    if (lowest >= first_seq()) {
-        WISP_ASSIGN(Slot slot, read(lowest));
-        if (slot.kind == Slot::Kind::kAbsent) lowest = first_seq() - 1;
-        found = std::move(slot.entry);
-    }
-    const auto exists = [&](std::uint64_t seq) -> Result<bool> {
-        const auto info = where_.store->head(where_.key(commit_key(seq)));
-        if (info) return true;
-        if (info.error().kind == ErrorKind::kNotFound) return false;
-        return std::unexpected(info.error());
+Result<Slot> CommitLog::judge(std::uint64_t seq, std::string_view object) const {
+    if (!is_signed()) return parse_slot(seq, object);
+    const auto as_void = [](Error why) {
+        Slot slot;
+        slot.kind = Slot::Kind::kVoid;
+        slot.why = std::move(why);
+        return slot;
     };
+    const std::string_view body = first_line(object);
+    const bool is_tombstone = parse_tombstone(object).has_value();
+    if (!is_tombstone) {
+        // Who wrote it comes before what it says.
+        auto signer = check_signature(keys_, "commit", as_bytes(body), object.substr(body.size()));
+        if (!signer) return as_void(std::move(signer).error());
+    }
+    auto slot = parse_slot(seq, object);
+    if (!slot) {
+        // What a trusted writer of a newer wisp says is no stranger's nonsense.
+        if (slot.error().kind == ErrorKind::kUnsupported) return slot;
+        return as_void(std::move(slot).error());
+    }
+    if (!slot->entry) return slot;
+    if (auto current = check_current(slot->entry->signer, min_serial_, options_.clock->now_ms());
+        !current) {
+        slot->kind = Slot::Kind::kLapsed;
+        slot->why = std::move(current).error();
+    }
+    return slot;
+}
+
+Result<Slot> CommitLog::read(std::uint64_t seq) const {
+    const std::string key = where_.key(commit_key(seq));
+    std::vector<std::byte> seen;
+    for (int look = 0;; ++look) {
+        auto object = read_whole(*where_.store, key, limits::kCommitBytes);
+        if (!object && object.error().kind == ErrorKind::kNotFound) return Slot{};
+        const bool too_long = !object && object.error().kind == ErrorKind::kCorrupt;
+        if (!object && (!too_long || !is_signed())) return std::unexpected(object.error());
+        Result<Slot> slot = Slot{Slot::Kind::kVoid, {}, {}, too_long ? object.error() : Error{}};
+        if (object) slot = judge(seq, as_text(*object));
+        const bool fine = slot && slot->kind != Slot::Kind::kVoid;
+        const bool final = !slot && slot.error().kind != ErrorKind::kCorrupt;
+        if (fine || final) return slot;
+        // A cut or flipped reply differs from the next one; a bad object stays as it is.
+        const bool again = look > 0 && (too_long || seen == *object);
+        if (again || look == kLooks) return slot;
+        if (object) seen = std::move(*object);
+    }
+}
+
+Result<Slot> CommitLog::next(std::uint64_t seq) const {
     for (;;) {
-        // Slots are contiguous: leap until one is absent, then halve.
-        std::uint64_t width = 1;
-        std::uint64_t absent = 0;
-        for (;;) {
-            WISP_ASSIGN(const bool there, exists(lowest + width));
-            if (!there) {
-                absent = lowest + width;
-                break;
-            }
-            lowest += width;
-            found.reset();
-            if (width < kLargestHint) width *= 2;
+        WISP_ASSIGN(Slot slot, read(++seq));
+        if (slot.kind != Slot::Kind::kVoid) return slot;
+        tell_void(seq, slot.why);
+    }
+}
+
+Result<std::optional<LogEntry>> CommitLog::peek(std::uint64_t seq) const {
+    auto object = read_whole(*where_.store, where_.key(commit_key(seq)), limits::kCommitBytes);
+    if (!object) {
+        const ErrorKind kind = object.error().kind;
+        if (kind == ErrorKind::kNotFound || kind == ErrorKind::kCorrupt) return std::nullopt;
+        return std::unexpected(std::move(object).error());
+    }
+    auto slot = parse_slot(seq, as_text(*object));
+    return slot ? std::move(slot->entry) : std::nullopt;
+}
+
+Result<LogEntry> CommitLog::follow(const CommitRef& ref) const {
+    const std::string key = where_.key(commit_key(ref.seq));
+    const auto gone = [&](std::string_view how) {
+        return fail(ErrorKind::kGap,
+                    fmt::format("commit {} of {} is {}; start over from an anchor, or restore it "
+                                "from a copy",
+                                ref.seq, shown(where_.url), how));
+    };
+    for (int look = 0;; ++look) {
+        auto object = read_whole(*where_.store, key, limits::kCommitBytes);
+        if (!object && object.error().kind == ErrorKind::kNotFound) return gone("missing");
+        if (!object && object.error().kind != ErrorKind::kCorrupt) {
+            return std::unexpected(std::move(object).error());
         }
-        while (absent - lowest > 1) {
-            const std::uint64_t middle = lowest + (absent - lowest) / 2;
-            WISP_ASSIGN(const bool there, exists(middle));
-            (there ? lowest : absent) = middle;
-            if (there) found.reset();
+        if (object && hash_of(as_text(*object)) == ref.hash) {
+            WISP_ASSIGN(Slot slot, parse_slot(ref.seq, as_text(*object)));
+            if (slot.entry) return std::move(*slot.entry);
         }
-        if (found || lowest < first_seq()) return found;
-        WISP_ASSIGN(Slot newest, read(lowest));
-        if (newest.entry) return std::move(newest.entry);
-        if (newest.kind == Slot::Kind::kAbsent) {
-            return fail(ErrorKind::kGap,
-                        fmt::format("the newest commit of {} cannot be read; try again",
-                                    shown(where_.url)));
+        if (object && parse_tombstone(as_text(*object))) return gone("below the floor");
+        if (look == 0) continue;
+        if (!object || !check_holds(first_line(as_text(*object)))) {
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("{} is damaged; restore it from a copy", shown(key)));
         }
-        // Buried since it was the newest: the log has gone on.
+        return fail(ErrorKind::kForked,
+                    fmt::format("{} is not the commit that newer ones were built on: the log was "
+                                "rewritten; stop and look",
+                                shown(key)));
     }
 }
 
 Result<RoadMap> CommitLog::map_of(const LogEntry& entry) const {
     if (entry.commit.map) return *entry.commit.map;
-    if (entry.commit.map_seq == 0) return RoadMap{};
-    WISP_ASSIGN(LogEntry holder, require(entry.commit.map_seq));
+    if (entry.commit.map_at.seq == 0) return RoadMap{};
+    WISP_ASSIGN(LogEntry holder, follow(entry.commit.map_at));
     if (holder.commit.map) return std::move(*holder.commit.map);
     return fail(ErrorKind::kCorrupt,
                 fmt::format("commit {} of {} names commit {} for its map, which has none; the log "
                             "is damaged",
-                            entry.commit.seq, shown(where_.url), entry.commit.map_seq));
+                            entry.commit.seq, shown(where_.url), entry.commit.map_at.seq));
 }
 
-Result<CommitLog::Appended> CommitLog::append(Commit draft, const std::optional<LogEntry>& head,
-                                              const std::optional<RunSigner>& signer) {
-    draft.run = run_;
-    draft.seq = head ? head->commit.seq + 1 : first_seq();
-    if (head) draft.previous = head->hash;
-    draft.nonce = random_hex(16);
-    draft.time_ms = options_.clock->now_ms();
-    std::string object = write_commit(draft);
-    if (signer) {
-        WISP_ASSIGN(const std::string block, write_signature_block(signer->key, signer->certificate,
-                                                                   "commit", as_bytes(object)));
-        object += block;
+Result<std::uint64_t> CommitLog::hinted_seq() const {
+    const auto bytes = read_whole(*where_.store, where_.key(kLatestKey), limits::kSmallRecordBytes);
+    if (!bytes && bytes.error().kind == ErrorKind::kUnavailable) {
+        return std::unexpected(bytes.error());
     }
-    if (object.size() > limits::kCommitBytes) {
-        return fail(ErrorKind::kInvalid,
-                    fmt::format("commit {} of {} would be larger than 1 MiB: too many anchors or "
-                                "merged deltas are kept; run 'wisp retain'",
-                                draft.seq, shown(where_.url)));
-    }
-    const auto created = where_.store->create(where_.key(commit_key(draft.seq)), as_bytes(object));
-    if (created && *created == Created::kNew && record_.exclusive) {
-        WISP_ASSIGN(Slot slot, parse_slot(draft.seq, object, Judged::kThen));
-        hint_at(draft.seq);
-        return Appended{true, std::move(*slot.entry)};
-    }
-    if (!created && created.error().kind != ErrorKind::kUnavailable) {
-        return std::unexpected(created.error());
-    }
-    return settle(draft.seq, object,
-                  created ? Error{ErrorKind::kUnavailable,
-                                  fmt::format("{} is taken but cannot be read; try again",
-                                              shown(where_.key(commit_key(draft.seq))))}
-                          : created.error());
-}
-
-/// An answer that did not come, or "already there", may be one's own success: the object tells.
-Result<CommitLog::Appended> CommitLog::settle(std::uint64_t seq, const std::string& object,
-                                              const Error& doubt) const {
-    const std::string key = where_.key(commit_key(seq));
-    for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
-        const auto there = read_whole(*where_.store, key, limits::kCommitBytes);
-        if (there) {
-            const bool ours = as_text(*there) == object;
-            auto slot = parse_slot(seq, as_text(*there), Judged::kThen);
-            if (slot && slot->entry) {
-                if (ours) hint_at(seq);
-                return Appended{ours, std::move(*slot->entry)};
-            }
-            if (slot && slot->kind == Slot::Kind::kBuried) {
-                return fail(ErrorKind::kFenced,
-                            fmt::format("commit {} of {} was written and given up long ago: this "
-                                        "writer slept; open the run again",
-                                        seq, shown(where_.url)));
-            }
-            if (slot.error().kind != ErrorKind::kCorrupt) {
-                return std::unexpected(std::move(slot).error());
-            }
-        } else if (there.error().kind == ErrorKind::kNotFound) {
-            // The same bytes again: whichever of the two arrives, it is the same commit.
-            (void)where_.store->create(key, as_bytes(object));
-        }
-    }
-    return std::unexpected(doubt);
+    const auto json = parse_strict_json(bytes ? as_text(*bytes) : "");
+    if (!json) return std::uint64_t{0};
+    std::string problem;
+    const std::uint64_t seq = FieldReader(*json, problem).number("seq");
+    return seq < kLargestHint ? seq : 0;
 }
 
 void CommitLog::hint_at(std::uint64_t seq) const {

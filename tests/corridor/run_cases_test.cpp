@@ -211,19 +211,21 @@ TEST_F(RunCases, OnlyTrustedCommitsAreFollowed) {
     const SigningKey key = SigningKey::generate();
     PublishOptions signing;
     signing.signer = RunSigner{key, std::nullopt};
+    InitOptions starting;
+    starting.signer = signing.signer;
+    run_.prefix = "runs/signed";
+    value_of(init_run(run_, starting));
+    Publisher publisher = open(*baseline_, signing);
+    value_of(publisher.publish(state(0), 0));
     FollowOptions trusting;
-    trusting.run.trust = {.keys = {key.public_key()}, .allow_unsigned = false, .min_serial = 0};
-    {
-        Publisher publisher = open(*baseline_, signing);
-        value_of(publisher.publish(state(0), 0));
-    }
+    trusting.run.trust.keys = {key.public_key()};
     Follower follower = follow(*replica_, trusting);
     value_of(follower.catch_up());
-    auto other = value_of(open_memory_replica());
-    Publisher stranger = open(*other);
-    value_of(stranger.publish(state(1), 1));
-    EXPECT_EQ(outcome_of(follower.catch_up()), "denied");
     EXPECT_EQ(digest(*replica_), steps_.digest(0));
+    auto other = value_of(open_memory_replica());
+    EXPECT_EQ(outcome_of(Publisher::open(run_, *other, {})), "denied");
+    trusting.run.trust.keys = {SigningKey::generate().public_key()};
+    EXPECT_EQ(outcome_of(Follower::open(run_, *replica_, trusting)), "denied");
 }
 
 TEST_F(RunCases, ABucketThatWasSetBackIsRefused) {

@@ -34,7 +34,7 @@ std::string parse_outcome(std::string_view text) {
 }
 
 TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {
-    for (const char* name : {"seq", "epoch", "floor", "anchor_seq", "map_seq", "total_elements",
+    for (const char* name : {"seq", "epoch", "floor", "anchor_seq", "total_elements",
                              "changed_elements", "time_ms", "expires_ms", "rewind_from"}) {
         for (const Json& bad : {Json(-1), Json("7"), Json(true), Json(nullptr), Json::array()}) {
             EXPECT_NE(refusal(step_commit(), [&](Json& json) { json[name] = bad; }), "")
@@ -50,7 +50,8 @@ TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {
 
 TEST(CommitRefusal, OfAMissingField) {
     const Json step = Json::parse(write_commit(step_commit()));
-    const std::set<std::string> optional = {"owner", "expires_ms", "rewind_from", "delta", "check"};
+    const std::set<std::string> optional = {"owner",     "expires_ms", "rewind_from", "delta",
+                                            "ancestors", "map_at",     "previous",    "check"};
     for (const auto& [name, value] : step.items()) {
         if (optional.contains(name)) continue;
         EXPECT_NE(refusal(step_commit(), [&](Json& json) { json.erase(name); }), "") << name;
@@ -76,7 +77,8 @@ TEST(CommitRefusal, OfHexThatIsNot) {
     refuse("run", hex_of('g', 32));
     refuse("nonce", "");
     refuse("owner", hex_of('4', 64));
-    refuse("previous", hex_of('2', 63));
+    expect_refused(
+        step_commit(), [](Json& json) { json["previous"]["hash"] = hex_of('2', 63); }, "hash");
     refuse("schema", hex_of(' ', 32));
     refuse("base", hex_of('A', 32));
     expect_refused(
@@ -172,10 +174,26 @@ TEST(CommitRefusal, OfAMapOutOfOrder) {
 }
 
 TEST(CommitRefusal, OfAMapThatIsNotWhereItSays) {
-    expect_refused(map_commit(), [](Json& json) { json["map_seq"] = 6; }, "a map");
-    expect_refused(map_commit(), [](Json& json) { json.erase("map"); }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["map_seq"] = 7; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["map_seq"] = 8; }, "a map");
+    const Json at = Json::parse(write_commit(step_commit()))["map_at"];
+    expect_refused(map_commit(), [&](Json& json) { json["map_at"] = at; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 7; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 8; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 0; }, "no commit");
+    expect_refused(step_commit(), [](Json& json) { json["map_at"].erase("hash"); }, "hash");
+}
+
+TEST(CommitRefusal, OfAChainThatDoesNotLeadBack) {
+    expect_refused(step_commit(), [](Json& json) { json["previous"]["seq"] = 7; }, "lead back");
+    expect_refused(step_commit(), [](Json& json) { json["previous"]["seq"] = 0; }, "no commit");
+    expect_refused(step_commit(), [](Json& json) { json["ancestors"][0]["seq"] = 6; }, "lead back");
+    expect_refused(step_commit(), [](Json& json) { json["ancestors"][1]["seq"] = 3; }, "lead back");
+    expect_refused(step_commit(), [](Json& json) { json["ancestors"][1]["seq"] = 0; }, "no commit");
+    expect_refused(
+        step_commit(),
+        [](Json& json) {
+            for (int i = 0; i < 20; ++i) json["ancestors"].push_back(json["ancestors"][0]);
+        },
+        "ancestors");
 }
 
 TEST(CommitRefusal, OfSeqsThatDoNotFitEachOther) {

@@ -20,6 +20,7 @@ void expect_equal(const Commit& read, const Commit& written) {
     EXPECT_EQ(read.epoch, written.epoch);
     EXPECT_EQ(read.kind, written.kind);
     EXPECT_EQ(read.previous, written.previous);
+    EXPECT_EQ(read.ancestors, written.ancestors);
     EXPECT_EQ(read.nonce, written.nonce);
     EXPECT_EQ(read.writer, written.writer);
     EXPECT_EQ(read.owner, written.owner);
@@ -34,7 +35,7 @@ void expect_equal(const Commit& read, const Commit& written) {
     EXPECT_EQ(read.rewind_from, written.rewind_from);
     EXPECT_EQ(read.floor, written.floor);
     EXPECT_EQ(read.anchor_seq, written.anchor_seq);
-    EXPECT_EQ(read.map_seq, written.map_seq);
+    EXPECT_EQ(read.map_at, written.map_at);
     EXPECT_EQ(read.map, written.map);
 }
 
@@ -70,17 +71,19 @@ TEST(Commit, LeavesOutWhatThereIsNot) {
     Commit commit = step_commit();
     commit.seq = 1;
     commit.state = state_at(1);
-    commit.previous.clear();
+    commit.previous = {};
+    commit.ancestors.clear();
     commit.owner.clear();
     commit.expires_ms = 0;
     commit.base = commit.state.digest;
     commit.delta.reset();
     commit.rewind_from.reset();
-    commit.floor = commit.anchor_seq = commit.map_seq = 0;
+    commit.floor = commit.anchor_seq = 0;
+    commit.map_at = {};
     round_trip(commit);
     const std::string text = write_commit(commit);
     for (const char* absent :
-         {"previous", "owner", "expires_ms", "delta\":{", "rewind_from", "\"map\""}) {
+         {"previous", "ancestors", "owner", "expires_ms", "delta\":{", "rewind_from", "\"map"}) {
         EXPECT_EQ(text.find(absent), std::string::npos) << absent;
     }
 }
@@ -105,6 +108,65 @@ TEST(Commit, KeepsTheLargestNumbers) {
     commit.state.travelled = commit.state.step = commit.epoch = ~std::uint64_t{0};
     commit.time_ms = std::int64_t{1} << 53;
     round_trip(commit);
+}
+
+/// A chain in which only some slots hold commits, as void objects leave it.
+std::vector<Commit> chain_over(const std::vector<std::uint64_t>& seqs) {
+    std::vector<Commit> chain;
+    for (const std::uint64_t seq : seqs) {
+        Commit commit = step_commit();
+        commit.seq = seq;
+        commit.previous = {};
+        commit.ancestors.clear();
+        if (!chain.empty()) {
+            const Commit& parent = chain.back();
+            commit.previous = {parent.seq, std::to_string(parent.seq)};
+            commit.ancestors = ancestors_after(parent, std::to_string(parent.seq), seq);
+        }
+        chain.push_back(std::move(commit));
+    }
+    return chain;
+}
+
+TEST(Commit, NamesForEachPowerOfSixteenTheNewestOfTheStretchBefore) {
+    std::vector<std::uint64_t> seqs;
+    for (std::uint64_t seq = 1; seq <= 6000; ++seq) {
+        if (seq % 7 != 3 && seq % 256 != 255) seqs.push_back(seq);
+    }
+    for (const Commit& commit : chain_over(seqs)) {
+        std::vector<std::uint64_t> expected;
+        std::uint64_t lowest = commit.previous.seq;
+        for (unsigned bits = 4; bits < 16; bits += 4) {
+            const auto after = std::ranges::lower_bound(seqs, (commit.seq >> bits) << bits);
+            if (after == seqs.begin()) break;
+            if (*std::prev(after) == lowest) continue;
+            expected.push_back(lowest = *std::prev(after));
+        }
+        std::vector<std::uint64_t> named;
+        for (const CommitRef& ref : commit.ancestors) {
+            named.push_back(ref.seq);
+            EXPECT_EQ(ref.hash, std::to_string(ref.seq));
+        }
+        ASSERT_EQ(named, expected) << commit.seq;
+    }
+}
+
+TEST(Commit, LeadsBackAnyDistanceInAFewReads) {
+    std::vector<std::uint64_t> seqs(100'000);
+    for (std::size_t i = 0; i < seqs.size(); ++i) seqs[i] = i + 1;
+    const std::vector<Commit> chain = chain_over(seqs);
+    for (const std::uint64_t target : {1, 2, 15, 16, 17, 255, 4096, 50'000, 99'983, 99'999}) {
+        std::uint64_t at = seqs.size();
+        int reads = 0;
+        while (at != target) {
+            const Commit& commit = chain[at - 1];
+            at = commit.previous.seq;
+            for (const CommitRef& ref : commit.ancestors) {
+                if (ref.seq >= target) at = ref.seq;
+            }
+            ASSERT_LE(++reads, 16 * 5) << target;
+        }
+    }
 }
 
 TEST(Commit, PassesOverKeysItDoesNotKnow) {

@@ -79,7 +79,7 @@ TEST(RoadMap, ThinningKeepsTheFirstAnchorOfEveryLineAndTheNewest) {
 
 TEST(RoadMap, AFullMapFitsIntoACommit) {
     Commit commit = map_commit();
-    commit.seq = commit.map_seq = 10'000;
+    commit.seq = 10'000;
     commit.state = state_at(9'999);
     RoadMap map;
     for (std::uint64_t seq = 1; seq <= 2000; ++seq) {
@@ -95,7 +95,7 @@ TEST(RoadMap, AFullMapFitsIntoACommit) {
 
 TEST(RoadMap, AnchorsOfManyPartsFitIntoACommitToo) {
     Commit commit = map_commit();
-    commit.seq = commit.map_seq = 10'000;
+    commit.seq = 10'000;
     commit.state = state_at(9'999);
     RoadMap map;
     for (std::uint64_t seq = 1; seq <= 100; ++seq) {

@@ -43,7 +43,8 @@ inline Commit step_commit() {
     commit.seq = 7;
     commit.epoch = 3;
     commit.kind = CommitKind::kDelta;
-    commit.previous = hex_of('2', 64);
+    commit.previous = {6, hex_of('2', 64)};
+    commit.ancestors = {{3, hex_of('6', 64)}, {1, hex_of('7', 64)}};
     commit.nonce = hex_of('3', 32);
     commit.writer = "host:42";
     commit.owner = hex_of('4', 32);
@@ -58,7 +59,7 @@ inline Commit step_commit() {
     commit.rewind_from = 90;
     commit.floor = 2;
     commit.anchor_seq = 4;
-    commit.map_seq = 5;
+    commit.map_at = {5, hex_of('8', 64)};
     return commit;
 }
 
@@ -70,7 +71,7 @@ inline Commit map_commit() {
     commit.base.reset();
     commit.delta.reset();
     commit.rewind_from.reset();
-    commit.map_seq = 7;
+    commit.map_at = {};
     commit.map.emplace();
     commit.map->anchors = {anchor_at(2), anchor_at(4)};
     commit.map->anchors[1].base = StateDigest{21, 22};

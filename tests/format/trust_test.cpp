@@ -33,12 +33,17 @@ std::string block_of(const SigningKey& key, const std::optional<Certificate>& by
 }
 
 TrustPolicy trusting(const SigningKey& key, std::uint64_t min_serial = 0) {
-    return TrustPolicy{{key.public_key()}, false, min_serial};
+    return TrustPolicy{{key.public_key()}, min_serial};
 }
 
 Result<Signer> check(const TrustPolicy& policy, std::string_view block,
                      std::string_view body = kBody, std::int64_t now_ms = kNow) {
-    return check_signature(policy, "commit", as_bytes(body), block, now_ms);
+    auto signer = check_signature(policy.keys, "commit", as_bytes(body), block);
+    if (!signer) return signer;
+    if (auto current = check_current(*signer, policy.min_serial, now_ms); !current) {
+        return std::unexpected(std::move(current).error());
+    }
+    return signer;
 }
 
 void expect_refusal(const Result<Signer>& result, const std::string& kind,
@@ -69,30 +74,28 @@ TEST(Trust, AsksNothingOfTheCertificateWhenTheKeyItselfIsTrusted) {
     EXPECT_EQ(signer.how, Signer::How::kTrusted);
 }
 
-TEST(Trust, TakesAnUnsignedRecordOnlyWhereThatIsAllowed) {
-    expect_refusal(check(trusting(kTrainer), ""), "denied",
-                   "commit is not signed, but --trust was given");
+TEST(Trust, TakesNoUnsignedRecord) {
+    expect_refusal(check(trusting(kTrainer), ""), "denied", "commit is not signed");
     expect_refusal(check(TrustPolicy{}, ""), "denied", "commit is not signed");
-    TrustPolicy lax = trusting(kTrainer);
-    lax.allow_unsigned = true;
-    EXPECT_EQ(value_of(check(lax, "")).how, Signer::How::kUnsigned);
-    EXPECT_EQ(value_of(check(TrustPolicy{{}, true, 0}, "")).how, Signer::How::kUnsigned);
 }
 
-TEST(Trust, DoesNotCallASignatureCheckedThatNoKeyWasGivenFor) {
-    const Signer signer = value_of(check(TrustPolicy{{}, true, 0}, block_of(kTrainer)));
-    EXPECT_EQ(signer.how, Signer::How::kUnchecked);
-    EXPECT_EQ(signer.key_id, kTrainer.public_key().id());
-    expect_refusal(check(TrustPolicy{}, block_of(kTrainer)), "denied", "not among the trusted");
-    expect_refusal(check(TrustPolicy{{}, true, 0}, "nonsense\n"), "corrupt", "malformed");
+TEST(Trust, TellsWhoSignedEvenWhenTheCertificateHasEnded) {
+    const std::string block = block_of(kTrainer, certificate(kRoot, 5, kNow));
+    const Signer signer =
+        value_of(check_signature(trusting(kRoot).keys, "commit", as_bytes(kBody), block));
+    EXPECT_EQ(signer.how, Signer::How::kCertified);
+    EXPECT_EQ(signer.ends_ms, kNow);
+    EXPECT_EQ(outcome_of(check_current(signer, 0, kNow - 1)), "ok");
+    EXPECT_EQ(outcome_of(check_current(signer, 0, kNow)), "denied");
+    EXPECT_EQ(outcome_of(check_current(signer, 6, kNow - 1)), "denied");
 }
 
-TEST(Trust, RefusesStrangersEvenWhereUnsignedRecordsPass) {
-    TrustPolicy policy = trusting(kTrainer);
-    policy.allow_unsigned = true;
+TEST(Trust, RefusesStrangers) {
     expect_refusal(
-        check(policy, block_of(kStranger)), "denied",
+        check(trusting(kTrainer), block_of(kStranger)), "denied",
         "signed by key " + kStranger.public_key().id() + ", which is not among the trusted");
+    expect_refusal(check(TrustPolicy{}, block_of(kTrainer)), "denied", "not among the trusted");
+    expect_refusal(check(TrustPolicy{}, "nonsense\n"), "corrupt", "malformed");
 }
 
 TEST(Trust, RefusesAChangedBodyAndAnotherDomain) {
@@ -105,7 +108,7 @@ TEST(Trust, RefusesAChangedBodyAndAnotherDomain) {
             expect_refusal(check(policy, block, body), "corrupt", "does not fit the commit");
         }
         expect_refusal(check(policy, block, ""), "corrupt", "does not fit the commit");
-        EXPECT_EQ(outcome_of(check_signature(policy, "format", as_bytes(kBody), block, kNow)),
+        EXPECT_EQ(outcome_of(check_signature(policy.keys, "format", as_bytes(kBody), block)),
                   "corrupt");
     }
 }

@@ -53,7 +53,8 @@ void each_needed_file(const RunLedger& ledger, const Visit& visit) {
 
 const RoadMap* RunLedger::map() const {
     if (rows.empty()) return nullptr;
-    const auto found = rows.find(head()->commit.map_seq);
+    const Commit& newest = head()->commit;
+    const auto found = rows.find(newest.map ? newest.seq : newest.map_at.seq);
     return found == rows.end() || !found->second.commit.map ? nullptr : &*found->second.commit.map;
 }
 
@@ -145,7 +146,7 @@ void Ledger::check_chain(const RunLedger& ledger, const LedgerRow& row) {
     }
     const Commit& before = last->second.commit;
     if (last->second.buried) blame(fmt::format("commit {} follows a tombstone", commit.seq));
-    if (commit.previous != last->second.hash) {
+    if (commit.previous != CommitRef{last->first, last->second.hash}) {
         blame(fmt::format("commit {} does not name the one before it", commit.seq));
     }
     if (commit.epoch < before.epoch || commit.floor < before.floor) {
@@ -157,8 +158,9 @@ void Ledger::check_chain(const RunLedger& ledger, const LedgerRow& row) {
     if (commit.makes_state() && commit.base && *commit.base != before.state.digest) {
         blame(fmt::format("commit {} has another base than the state before it", commit.seq));
     }
-    if (commit.map_seq != commit.seq && commit.map_seq != before.map_seq) {
-        blame(fmt::format("commit {} loses the map of commit {}", commit.seq, before.map_seq));
+    const CommitRef map = before.map ? CommitRef{before.seq, last->second.hash} : before.map_at;
+    if (!commit.map && commit.map_at != map) {
+        blame(fmt::format("commit {} loses the map of commit {}", commit.seq, map.seq));
     }
 }
 
