@@ -42,7 +42,7 @@ class Retention {
     Result<RetainReport> run() {
         // Before the log is read: what is written while this sleeps or is slow counts as young.
         WISP_ASSIGN(began_ms_, log_.where().store->now_ms());
-        WISP_ASSIGN(const auto head, log_.head());
+        WISP_ASSIGN(const auto head, log_.head_for(options_.upkeep.signer, false));
         if (!head || head->commit.state.seq == 0) return report_;
         head_ = *head;
         // Before anything is given up: history must be whole down to where retention has been.

@@ -74,9 +74,9 @@ class CommitLog {
     /// The newest commit that counts, looked for from the hint or from `known` if that is further;
     /// nothing when the log is empty, kDenied when all that is signed well has lapsed.
     Result<std::optional<LogEntry>> head(std::uint64_t known = 0) const;
-    /// As head(), for whoever is going to write what comes next: a lapsed head will do if it was
-    /// signed by the same key, or if the writer was told to take the run over. kGap when there are
-    /// commits beyond the next slot, which must not be written into then.
+    /// As head(), for whoever is going to write what comes next, or to remove anything: a lapsed
+    /// head will do if it was signed by the same key, or if the writer was told to take the run
+    /// over. kGap when there are commits beyond the next slot, which must not be written into then.
     Result<std::optional<LogEntry>> head_for(const std::optional<RunSigner>& signer,
                                              bool take_over) const;
     /// Whether a commit that was signed well counts by itself, now.
@@ -132,7 +132,7 @@ class CommitLog {
         std::optional<Error> why;
     };
     Result<Ending> find_ending(std::uint64_t known) const;
-    Result<void> check_nothing_follows(std::uint64_t seq) const;
+    Result<bool> has_grown(std::uint64_t seq) const;
     void tell_void(std::uint64_t seq, const std::optional<Error>& why) const;
     void hint_at(std::uint64_t seq) const;
     Result<std::string> write_object(const Commit& commit,
