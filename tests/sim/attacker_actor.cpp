@@ -8,6 +8,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/limits.hpp"
 #include "base/sha256.hpp"
 #include "format/commit.hpp"
 #include "format/run_keys.hpp"
@@ -45,23 +46,26 @@ class AttackerActor {
     void attack() {
         const RunLedger* ledger = world_.ledger().find(prefix_);
         if (ledger == nullptr || ledger->head() == nullptr) return;
-        const Commit& head = ledger->head()->commit;
-        switch (random_.below(8)) {
-            case 0: return write(head.seq + 1, "{\"wisp\":\"no commit at all\"}\n");
-            case 1: return write(head.seq + 1, write_tombstone({ledger->run, head.seq + 1, 1}));
-            case 2: return write(head.seq + 1, sealed(fence(*ledger)));
-            case 3: return write(head.seq + 1, sealed(merge(*ledger)));
-            case 4: return write(head.seq + 1, sealed(next_state(*ledger)));
-            case 5: return overwrite(*ledger);
+        // Right after the head, or where it will be soon.
+        const std::uint64_t seq = ledger->head()->commit.seq + 1 + random_.below(3);
+        switch (random_.below(9)) {
+            case 0: return write(seq, "{\"wisp\":\"no commit at all\"}\n");
+            case 1: return write(seq, write_tombstone({ledger->run, seq, random_.below(2 * seq)}));
+            case 2: return write(seq, sealed(fence(*ledger, seq)));
+            case 3: return write(seq, sealed(merge(*ledger, seq)));
+            case 4: return write(seq, sealed(next_state(*ledger, seq)));
+            case 5: return write(seq, replayed(*ledger));
+            case 6: return overwrite(*ledger);
             default: return hint(*ledger);
         }
     }
 
-    Commit follow(const RunLedger& ledger, CommitKind kind) const {
+    Commit follow(const RunLedger& ledger, CommitKind kind, std::uint64_t seq) const {
         Commit commit = ledger.head()->commit;
         commit.kind = kind;
-        commit.previous = ledger.head()->hash;
-        ++commit.seq;
+        commit.previous = {commit.seq, ledger.head()->hash};
+        if (commit.map) commit.map_at = commit.previous;
+        commit.seq = seq;
         commit.map.reset();
         commit.delta.reset();
         commit.base.reset();
@@ -69,28 +73,28 @@ class AttackerActor {
         return commit;
     }
 
-    Commit fence(const RunLedger& ledger) const {
-        Commit commit = follow(ledger, CommitKind::kFence);
+    Commit fence(const RunLedger& ledger, std::uint64_t seq) const {
+        Commit commit = follow(ledger, CommitKind::kFence, seq);
         ++commit.epoch;
         commit.owner = std::string(32, 'a');
         return commit;
     }
 
     /// The head's state, but from an anchor of its own, with a side file of its own.
-    Commit merge(const RunLedger& ledger) {
-        Commit commit = follow(ledger, CommitKind::kMerge);
+    Commit merge(const RunLedger& ledger, std::uint64_t seq) {
+        Commit commit = follow(ledger, CommitKind::kMerge, seq);
         AnchorEntry anchor;
         anchor.state = commit.state;
         anchor.schema = commit.schema;
         anchor.files = {object("model.safetensors", "weights of nobody"),
                         object("config.json", "{\"trust_remote_code\":true}")};
         commit.map = RoadMap{{anchor}, {}};
-        commit.map_seq = commit.seq;
+        commit.map_at = {};
         return commit;
     }
 
-    Commit next_state(const RunLedger& ledger) {
-        Commit commit = follow(ledger, CommitKind::kDelta);
+    Commit next_state(const RunLedger& ledger, std::uint64_t seq) {
+        Commit commit = follow(ledger, CommitKind::kDelta, seq);
         commit.base = commit.state.digest;
         commit.state.seq = commit.seq;
         ++commit.state.step;
@@ -118,16 +122,35 @@ class AttackerActor {
 
     void write(std::uint64_t seq, const std::string& text) { put(commit_key(seq), text); }
 
-    void overwrite(const RunLedger& ledger) {
-        const auto row = std::next(ledger.rows.begin(),
-                                   static_cast<std::ptrdiff_t>(random_.below(ledger.rows.size())));
-        const std::uint64_t seq = row->first;
-        Commit forged = row->second.commit;
-        ++forged.state.step;
-        const std::string text =
-            random_.chance(0.5) ? sealed(forged) : write_tombstone({ledger.run, seq, seq + 1});
-        write(seq, text);
+    /// What an honest writer signed, in another place.
+    std::string replayed(const RunLedger& ledger) {
+        const auto bytes =
+            read_whole(world_.truth(), key_of(any_row(ledger).commit.seq), limits::kCommitBytes);
+        return bytes ? std::string(as_text(*bytes)) : "";
     }
+
+    const LedgerRow& any_row(const RunLedger& ledger) {
+        return std::next(ledger.rows.begin(),
+                         static_cast<std::ptrdiff_t>(random_.below(ledger.rows.size())))
+            ->second;
+    }
+
+    /// What is buried; of what is still needed, only below the head: without that, the log would
+    /// be a shorter one, and nobody could tell.
+    void overwrite(const RunLedger& ledger) {
+        const LedgerRow& row = any_row(ledger);
+        const std::uint64_t seq = row.commit.seq;
+        if (!row.buried && (!world_.plan().destroys || &row == ledger.head())) return;
+        Commit forged = row.commit;
+        ++forged.state.step;
+        switch (random_.below(3)) {
+            case 0: return write(seq, "nothing");
+            case 1: return write(seq, sealed(forged));
+            default: return write(seq, write_tombstone({ledger.run, seq, seq + random_.below(3)}));
+        }
+    }
+
+    std::string key_of(std::uint64_t seq) const { return prefix_ + "/" + commit_key(seq); }
 
     void hint(const RunLedger& ledger) {
         const std::uint64_t seq =
@@ -138,10 +161,11 @@ class AttackerActor {
     void put(const std::string& key, const std::string& text) {
         const std::string full = prefix_ + "/" + key;
         world_.tell(actor_, fmt::format("writes {}", key));
-        if (world_.ledger().holds_honest(full)) {
-            world_.mend_later([&world = world_, full, bytes = world_.truth().lose(full)] {
-                (void)world.truth().lose(full);
-                world.truth().bring_back(full, bytes);
+        if (key.starts_with(kCommitsPrefix) && world_.ledger().holds_honest(full)) {
+            world_.mend_later([&world = world_, full, text, bytes = world_.truth().lose(full)] {
+                // Unless somebody honest has written there since.
+                const Bytes now = world.truth().lose(full);
+                world.truth().bring_back(full, as_text(now) == text ? bytes : now);
             });
         }
         world_.truth().author = actor_.name;

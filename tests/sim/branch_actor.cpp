@@ -29,6 +29,8 @@ class Brancher {
         if (origin == nullptr || origin->head() == nullptr) return;
         InitOptions options;
         options.run = world_.run_options(door_);
+        options.signer = world_.signer();
+        if (world_.keys()) options.roots = {world_.keys()->root()};
         options.branch_of = Location{door_.run.store, prefix_, prefix_};
         const StateName& newest = origin->head()->commit.state;
         // Before the first state no step can be asked for.

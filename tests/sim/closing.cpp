@@ -27,6 +27,7 @@ void World::publish_once_more(const std::string& prefix) {
     options.run.seed = random_.next() | 1;
     options.threads = options.parallel_uploads = 1;
     options.take_over = true;
+    options.signer = signer();
     options.codec = Codec::kPlain;
     auto publisher = Publisher::open(true_run(prefix), **baseline, options);
     if (!publisher) {
@@ -55,8 +56,9 @@ void World::check_retained(const std::string& prefix) {
     if ((*head)->commit.seq != ledger->head()->commit.seq) return blame("the head is another");
     std::vector<StateName> retained;
     for (const auto& [seq, row] : ledger->rows) {
-        if (seq >= ledger->floor() && row.commit.makes_state())
+        if (seq >= ledger->floor() && !row.abandoned && row.commit.makes_state()) {
             retained.push_back(row.commit.state);
+        }
     }
     for (std::size_t i = 0; i < kSampled && !retained.empty(); ++i) {
         const StateName target = retained[random_.below(retained.size())];

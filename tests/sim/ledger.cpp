@@ -115,7 +115,14 @@ void Ledger::add_commit(RunLedger& ledger, const std::string& prefix, std::uint6
                         std::span<const std::byte> bytes, const std::string& author) {
     const auto parsed = parse_commit(as_text(bytes), "a commit");
     if (!parsed) return blame(fmt::format("commit {}: {}", seq, parsed.error().text));
-    LedgerRow row{parsed->commit, to_hex(sha256(bytes)), author};
+    LedgerRow row{parsed->commit, to_hex(sha256(bytes)), author, false, {}, false, false};
+    if (!roots_.empty()) {
+        const auto signer =
+            check_signature(roots_, "commit", as_bytes(parsed->body), parsed->signature_block);
+        if (!signer)
+            return blame(fmt::format("{} writes commit {}: {}", author, seq, signer.error().text));
+        row.signer = *signer;
+    }
     if (const auto old = ledger.rows.find(seq); old != ledger.rows.end() && old->second.lost) {
         return blame(
             fmt::format("{} writes commit {} into the hole that another one left, though "
@@ -132,18 +139,36 @@ void Ledger::add_commit(RunLedger& ledger, const std::string& prefix, std::uint6
     check_objects(prefix, ledger.rows.at(seq));
 }
 
-void Ledger::check_chain(const RunLedger& ledger, const LedgerRow& row) {
+/// Between a commit and the one it was built on there is only what was void to its writer.
+void Ledger::step_over(RunLedger& ledger, const LedgerRow& row) {
+    const Commit& commit = row.commit;
+    for (std::uint64_t seq = commit.previous.seq + 1; seq < commit.seq; ++seq) {
+        const auto over = ledger.rows.find(seq);
+        if (over == ledger.rows.end()) {
+            if (!ledger.void_slots.contains(seq)) {
+                blame(fmt::format("commit {} leaves a gap at {}", commit.seq, seq));
+            }
+            continue;
+        }
+        if (over->second.signer.serial.value_or(0) >= row.signer.serial.value_or(0)) {
+            blame(fmt::format("commit {} steps over commit {}, which counts", commit.seq, seq));
+        }
+        over->second.abandoned = true;
+    }
+}
+
+void Ledger::check_chain(RunLedger& ledger, const LedgerRow& row) {
     const Commit& commit = row.commit;
     if (commit.makes_state() && bank_.find(commit.state.digest) == nullptr) {
         blame(fmt::format("commit {} makes a state that nobody handed over", commit.seq));
     }
     if (ledger.rows.empty()) return;
-    std::uint64_t below = commit.seq - 1;
-    while (ledger.void_slots.contains(below) && !ledger.rows.contains(below)) --below;
-    const auto last = ledger.rows.find(below);
-    if (last == ledger.rows.end()) {
-        return blame(fmt::format("commit {} leaves a gap", commit.seq));
+    const auto last = ledger.rows.find(commit.previous.seq);
+    if (last == ledger.rows.end() || last->second.abandoned) {
+        return blame(fmt::format("commit {} stands on commit {}, which is not of this history",
+                                 commit.seq, commit.previous.seq));
     }
+    step_over(ledger, row);
     const Commit& before = last->second.commit;
     if (last->second.buried) blame(fmt::format("commit {} follows a tombstone", commit.seq));
     if (commit.previous != CommitRef{last->first, last->second.hash}) {

@@ -6,11 +6,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "format/commit.hpp"
 #include "sim/state_bank.hpp"
 #include "store/memory_store.hpp"
 #include "wisp/replica.hpp"
+#include "wisp/trust.hpp"
 
 namespace wisp::sim {
 
@@ -19,7 +21,9 @@ struct LedgerRow {
     std::string hash;
     std::string author;
     bool buried = false;
-    bool lost = false;  // taken away by somebody who had no business with it
+    Signer signer;
+    bool abandoned = false;  // stepped over: it had lapsed when the next one was written
+    bool lost = false;       // taken away by somebody who had no business with it
 };
 
 struct RunLedger {
@@ -55,13 +59,16 @@ class Ledger {
     /// A file beside the weights that a trainer handed over, by its text.
     void vouch_for(const std::string& side_file) { side_files_.insert(side_file); }
     bool vouched_for(const std::string& side_file) const { return side_files_.contains(side_file); }
+    /// Whatever somebody trusted writes is signed under this key.
+    void expect_signatures(const PublicKey& root) { roots_ = {root}; }
     /// Creates may overwrite: one writer, told to be one.
     void expect_overwrites() { overwrites_ = true; }
 
   private:
     void add_commit(RunLedger& ledger, const std::string& prefix, std::uint64_t seq,
                     std::span<const std::byte> bytes, const std::string& author);
-    void check_chain(const RunLedger& ledger, const LedgerRow& row);
+    void check_chain(RunLedger& ledger, const LedgerRow& row);
+    void step_over(RunLedger& ledger, const LedgerRow& row);
     void check_writer(RunLedger& ledger, const LedgerRow& row);
     void check_objects(const std::string& prefix, const LedgerRow& row);
     void check_file(const std::string& prefix, const StoredFile& file);
@@ -74,6 +81,7 @@ class Ledger {
     std::set<std::string> distrusted_;
     std::set<std::string> honest_;  // keys
     std::set<std::string> side_files_;
+    std::vector<PublicKey> roots_;
     std::string problem_;
     bool overwrites_ = false;
 };

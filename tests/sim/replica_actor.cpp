@@ -186,6 +186,8 @@ class ReplicaActor {
 }  // namespace
 
 bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather) {
+    // The certificate in force has ended; with the next commit all counts again.
+    if (kind == ErrorKind::kDenied) return plan.is_signed && weather != Weather::kClosing;
     if (weather != Weather::kStorm) return false;
     const FaultPlan& faults = plan.faults;
     const bool damage =
@@ -193,9 +195,9 @@ bool may_fail(const SimPlan& plan, ErrorKind kind, Weather weather) {
     switch (kind) {
         case ErrorKind::kUnavailable: return true;
         case ErrorKind::kNoSpace: return plan.full_disks > 0;
-        case ErrorKind::kCorrupt: return damage;
-        case ErrorKind::kGap: return damage || plan.deletes;
-        case ErrorKind::kForked: return plan.stale || plan.deletes;
+        case ErrorKind::kCorrupt: return damage || plan.destroys;
+        case ErrorKind::kGap: return damage || plan.deletes || plan.destroys;
+        case ErrorKind::kForked: return plan.stale || plan.deletes || plan.destroys;
         case ErrorKind::kNoRun:
         case ErrorKind::kNotFound: return plan.stale;
         default: return false;

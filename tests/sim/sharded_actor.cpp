@@ -49,6 +49,10 @@ class ShardedActor {
                 options_.take_over = random_.chance(0.5);
                 return working() && options_.take_over;
             }
+        } else if (kind == ErrorKind::kDenied && world_.plan().is_signed) {
+            fenced_ = true;  // by the clock: it starts again with the newest certificate
+            options_.take_over = random_.chance(0.5);
+            return working();
         } else if (kind == ErrorKind::kConflict || may_fail(world_.plan(), kind, began_)) {
             return working();
         }
@@ -60,6 +64,7 @@ class ShardedActor {
     /// One start of the whole group, with any number of ranks.
     bool write() {
         options_.run = world_.run_options(door_);
+        options_.signer = world_.signer();
         began_ = world_.weather();
         fenced_ = false;
         auto publisher = WovenPublisher::open(door_.run, actor_.folder / "rank0", options_);

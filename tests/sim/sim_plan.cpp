@@ -51,6 +51,17 @@ void add_later_ideas(SimPlan& plan, std::uint64_t seed) {
     add_deletes(plan, random);
 }
 
+/// From a seed of their own too.
+void add_keys(SimPlan& plan, std::uint64_t seed) {
+    Random random(seed ^ 0x5161ED);
+    plan.is_signed = !plan.single_writer && !plan.stale && random.chance(0.35);
+    plan.attacker = plan.is_signed && random.chance(0.6);
+    plan.destroys = plan.attacker && random.chance(0.2);
+    if (plan.attacker) plan.deletes = false;
+    // With clocks that are hours off, no certificate means anything to anybody.
+    if (plan.is_signed && random.chance(0.75)) plan.style.clock_jump = 0;
+}
+
 }  // namespace
 
 SimPlan make_plan(std::uint64_t seed) {
@@ -85,6 +96,7 @@ SimPlan make_plan(std::uint64_t seed) {
         plan.faults.stale_read = 0;
     }
     add_later_ideas(plan, seed);
+    add_keys(plan, seed);
     return plan;
 }
 

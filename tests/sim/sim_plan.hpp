@@ -26,7 +26,9 @@ struct SimPlan {
     std::int64_t orphan_age_ms = 24 * 3'600'000;
     bool power_cuts = false;  // of those that are killed, some lose what was not synced
     double full_disks = 0;    // per local call: there is no room any more
+    bool is_signed = false;   // from birth, by certificates that end and are renewed
     bool attacker = false;    // writes without a key that is trusted
+    bool destroys = false;    // and over commits that are still needed
     bool deletes = false;     // somebody removes a commit from the middle of the log
     bool restores = false;    // and puts it back before the calm
     FaultPlan faults;

@@ -101,11 +101,17 @@ class TrainerActor {
                                      name_of(error.kind), error.text));
             return false;
         }
+        if (error.kind == ErrorKind::kDenied) {
+            // Its certificate has ended or was replaced; the newest may be for another key.
+            refused_ = true;
+            options_.take_over = random_.chance(0.5);
+        }
         return working();
     }
 
     bool write(WatchedReplica& baseline) {
         options_.run = world_.run_options(door_);
+        options_.signer = world_.signer();
         if (has_side_file_) {
             const auto side = actor_.folder / "config.json";
             const std::string text = fmt::format("{{\"variant\":{}}}", random_.below(2));
@@ -120,7 +126,7 @@ class TrainerActor {
             pause();
             return true;
         }
-        fenced_ = options_.take_over = false;
+        fenced_ = refused_ = options_.take_over = false;
         while (working()) {
             if (random_.chance(0.04)) return true;  // a clean restart
             began_ = world_.weather();
@@ -133,6 +139,7 @@ class TrainerActor {
             if (!publish(*publisher)) return false;
             if (fenced_) return reopen(*publisher);
             pause();
+            if (refused_) return true;
         }
         return false;
     }
@@ -235,6 +242,7 @@ class TrainerActor {
     Weather began_ = Weather::kStorm;  // of the call at hand
     bool retry_ = false;
     bool fenced_ = false;
+    bool refused_ = false;
 };
 
 }  // namespace

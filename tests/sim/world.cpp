@@ -32,6 +32,10 @@ World::World(std::uint64_t seed, fs::path folder)
         plan_.faults.stale_read > 0 || plan_.faults.stale_list > 0 ? plan_.faults.stale_operations
                                                                    : 0);
     if (plan_.single_writer) ledger().expect_overwrites();
+    if (plan_.is_signed) {
+        keys_.emplace(seed ^ 0xCE27, scheduler_.now_ms());
+        ledger().expect_signatures(keys_->root());
+    }
     fs::create_directories(folder_);
     scheduler_.on_kill = [this](Actor& actor) { die(actor); };
     scheduler_.leap_room = [this] { return leap_room(); };
@@ -141,7 +145,12 @@ RunOptions World::run_options(const Door& door) {
     RunOptions options;
     options.clock = door.clock;
     options.seed = random_.next() | 1;
+    if (keys_ && options.seed % 8 < 4) options.trust.keys = {keys_->root()};
     return options;
+}
+
+std::optional<RunSigner> World::signer() const {
+    return keys_ ? std::optional(keys_->newest()) : std::nullopt;
 }
 
 void World::revive(Actor& actor) {
@@ -211,10 +220,12 @@ void World::people() {
 
 void World::calm_down() {
     weather_ = Weather::kCalm;
+    if (keys_) keys_->renew_for_good(scheduler_.now_ms());
     for (const auto& faulty : faults_) faulty->heal();
     for (const auto& door : doors_) door->heal();
     late_.arrive(~std::uint64_t{0});
-    for (const auto& mend : mends_) mend();
+    // The newest damage first.
+    for (auto mend = mends_.rbegin(); mend != mends_.rend(); ++mend) (*mend)();
     scheduler_.calm_down();
 }
 
@@ -223,12 +234,15 @@ Verdict World::run() {
     InitOptions init;
     init.run.clock = std::make_shared<StoreClock>(scheduler_);
     init.run.seed = random_.next() | 1;
+    init.signer = signer();
+    if (keys_) init.roots = {keys_->root()};
     if (plan_.single_writer) init.mode = CommitMode::kSingleWriter;
     if (const auto made = init_run(true_run("runs/a"), init); !made) blame(made.error().text);
     people();
     scheduler_.run(
         [&] {
             late_.arrive(scheduler_.steps());
+            if (keys_) keys_->look_at_clock(scheduler_.now_ms());
             return over() || scheduler_.steps() >= plan_.storm_steps;
         },
         plan_.storm_steps + 1);

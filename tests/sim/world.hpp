@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/keyring.hpp"
 #include "sim/local_calls.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/sim_plan.hpp"
@@ -65,6 +66,9 @@ class World {
     Door open_door(Actor& actor, const std::string& prefix);
     Observer observer(Actor& actor, const std::string& prefix);
     RunOptions run_options(const Door& door);
+    /// Of a signed run: who signs now.
+    std::optional<RunSigner> signer() const;
+    const std::optional<Keyring>& keys() const { return keys_; }
     /// Runs `session` again and again until it ends by itself, bringing the actor's folder back to
     /// what it was when it was killed.
     void live(Actor& actor, const std::function<void()>& session);
@@ -108,6 +112,7 @@ class World {
     std::filesystem::path folder_;
     Trace trace_;
     StateBank bank_;
+    std::optional<Keyring> keys_;
     std::shared_ptr<TrueStore> truth_;
     std::shared_ptr<ObjectHistory> history_;
     LateWrites late_;
