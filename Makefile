@@ -23,13 +23,14 @@ build:  ## build the command line tool: build/wisp
 	@$(call compile,release,--target wisp wisp_make_pair)
 	@ln -sfn release/bin/wisp build/wisp
 
-test:  ## style, release and sanitizer builds, every test on both
+test:  ## style, release and sanitizer builds, every test on both, threads under ThreadSanitizer
 	@tools/setup.sh test
 	@tools/check_style.sh
 	@$(call compile,release)
 	@ln -sfn release/bin/wisp build/wisp
 	@$(call compile,asan)
 	@tools/run_tests.sh "release asan" -j $(JOBS)
+	@$(MAKE) --no-print-directory tsan
 	@tools/untested.sh
 
 test-all:  ## as test, with what takes long to build once: Xet's storage server, for hf://
@@ -60,10 +61,11 @@ fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each
 	@$(call compile,fuzz)
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 
+# What is large takes minutes there, byte by byte, and shares nothing more than what is small.
 tsan:  ## the tests labelled parallel under ThreadSanitizer
 	@tools/setup.sh test
-	@$(fixed_layout) bash -c '$(call compile,tsan)'
-	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel
+	@$(fixed_layout) bash -c '$(call compile,tsan,--target parallel_tests)'
+	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel -E LargeObject
 
 style:  ## formatting and the include law
 	@tools/setup.sh test

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <charconv>
 #include <chrono>
 #include <thread>
 
 #include "dashboard_page.hpp"
+#include "process_stop.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -119,7 +123,11 @@ void guard(httplib::Server& server, const std::string& host) {
 }  // namespace
 
 bool is_loopback(const std::string& host) {
-    return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+    if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+    // An address, not a name that looks like one: whoever owns 127.example could have it lead here.
+    in_addr address{};
+    return ::inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+           ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
 Result<void> serve_dashboard(RunView& view, const Listening& at,
@@ -142,7 +150,7 @@ Result<void> serve_dashboard(RunView& view, const Listening& at,
     }
     on_ready(port);
     std::jthread lookout([&](const std::stop_token& ended) {
-        while (!ended.stop_requested() && !stop_requested()) std::this_thread::sleep_for(kLookout);
+        while (!ended.stop_requested() && !interrupted()) std::this_thread::sleep_for(kLookout);
         server.stop();
     });
     server.listen_after_bind();

@@ -13,8 +13,8 @@ struct Listening {
     int port = 0;  // 0: any that is free
 };
 
-/// Serves until request_stop(). `on_ready` is told the port when the page can be opened. kConflict
-/// when the port is taken.
+/// Serves until the process is interrupted. `on_ready` is told the port when the page can be
+/// opened. kConflict when the port is taken.
 Result<void> serve_dashboard(RunView& view, const Listening& at,
                              const std::function<void(int)>& on_ready);
 

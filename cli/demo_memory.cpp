@@ -59,8 +59,9 @@ fs::path mapped_weights(const fs::path& folder) {
     return folder / "weights.safetensors";
 }
 
-Result<std::unique_ptr<Replica>> open_mapped_replica(const fs::path& folder, unsigned threads,
-                                                     std::function<std::shared_ptr<void>()> enter) {
+Result<std::unique_ptr<Replica>> open_mapped_replica(
+    const fs::path& folder, unsigned threads,
+    std::function<Result<std::shared_ptr<void>>()> enter) {
     MemoryReplicaOptions options;
     options.threads = threads;
     options.scratch = folder / "scratch";

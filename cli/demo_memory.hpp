@@ -10,9 +10,9 @@ namespace wisp::cli {
 
 /// In `folder`: scratch/, and weights.safetensors once there is a state. `enter` as in
 /// MemoryReplicaOptions.
-Result<std::unique_ptr<Replica>> open_mapped_replica(const std::filesystem::path& folder,
-                                                     unsigned threads,
-                                                     std::function<std::shared_ptr<void>()> enter);
+Result<std::unique_ptr<Replica>> open_mapped_replica(
+    const std::filesystem::path& folder, unsigned threads,
+    std::function<Result<std::shared_ptr<void>>()> enter);
 
 /// Where the weights of such a replica lie.
 std::filesystem::path mapped_weights(const std::filesystem::path& folder);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace wisp::cli {
 
@@ -44,12 +47,23 @@ std::span<const std::uint16_t> weights_of(const Weights& weights, const ModelPie
 void on_threads(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& work) {
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
     std::atomic<std::size_t> next = 0;
+    std::mutex mutex;
+    std::exception_ptr thrown;
     const auto take = [&] {
-        for (std::size_t i = next++; i < count; i = next++) work(i);
+        try {
+            for (std::size_t i = next++; i < count; i = next++) work(i);
+        } catch (const std::exception&) {
+            const std::lock_guard lock(mutex);
+            thrown = std::current_exception();
+        }
     };
-    std::vector<std::jthread> others;
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back(take);
-    take();
+    {
+        std::vector<std::jthread> others;
+        for (unsigned i = 1; i < threads; ++i) others.emplace_back(take);
+        take();
+    }
+    // Of a thread it would end the process without a word; here it is told.
+    if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace wisp::cli

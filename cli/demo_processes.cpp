@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "process_stop.hpp"
+
 namespace wisp::cli {
 namespace {
 
@@ -43,6 +45,7 @@ void write_line(int to, const nlohmann::ordered_json& value) {
     std::signal(SIGINT, SIG_IGN);
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGPIPE, SIG_IGN);
+    ::pthread_sigmask(SIG_SETMASK, &first_signal_mask(), nullptr);
     Result<void> done;
     try {
         done = work([lines](const nlohmann::ordered_json& value) { write_line(lines, value); });

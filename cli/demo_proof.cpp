@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "process_stop.hpp"
+
 namespace wisp::cli {
 namespace {
 
@@ -77,13 +79,13 @@ Result<DemoProof> prove_demo(const DemoModel& model,
     std::mutex mutex;
     std::optional<Difference> met;
     on_threads(pieces.size(), threads, [&](std::size_t i) {
-        if (stop_requested()) return;
+        if (interrupted()) return;
         const auto difference = compare(model, pieces[i], last_step, copies);
         if (!difference) return;
         const std::lock_guard lock(mutex);
         met = difference;
     });
-    if (stop_requested()) return fail(ErrorKind::kUnavailable, "stopped as asked");
+    if (interrupted()) return fail(ErrorKind::kUnavailable, "stopped as asked");
     if (met) {
         return fail(
             ErrorKind::kCorrupt,

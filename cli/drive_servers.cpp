@@ -9,6 +9,7 @@
 #include "duration.hpp"
 #include "event_log.hpp"
 #include "metrics.hpp"
+#include "process_stop.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -43,9 +44,12 @@ EngineOptions engine_options(const DriveOrder& order, const DriveArguments& serv
     }
     options.run = order.run;
     for (const PublicKey& key : access.options.trust.keys) options.trust.push_back(key.to_text());
+    options.min_serial = access.options.trust.min_serial;
+    options.run_id = access.options.expected_run;
     options.pause = pause_of(servers.requests);
     options.update_timeout = servers.timeout;
     if (order.once) options.watch = Milliseconds(0);
+    options.stop = process_stop();
     return options;
 }
 
@@ -67,7 +71,7 @@ class Driving {
             if (!newest && (order_.once || newest.error().kind != ErrorKind::kUnavailable)) {
                 return std::unexpected(std::move(newest).error());
             }
-            if (stop_requested()) return {};
+            if (interrupted()) return {};
             if (!newest) {
                 reporter_.tell_run_fault(newest.error());
             } else if (*newest && is_new(**newest)) {
@@ -157,8 +161,8 @@ Result<int> drive(const DriveOrder& order, const DriveArguments& servers) {
     Driving driving(order, std::move(*watch), std::move(*driver), **reporter);
     if (auto done = driving.run(); !done) return std::unexpected(std::move(done).error());
     const auto reports = driving.servers();
-    (*reporter)->finish(driving.head(), reports, stop_requested(), stopwatch.seconds());
-    if (stop_requested()) return 130;
+    (*reporter)->finish(driving.head(), reports, interrupted(), stopwatch.seconds());
+    if (interrupted()) return 130;
     return order.once ? code_of(reports) : 0;
 }
 

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <exception>
 
+#include "process_stop.hpp"
 #include "verbs.hpp"
+#include "wisp/stop.hpp"
 
 namespace {
 
@@ -20,15 +22,6 @@ s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder
 11 locked or taken over, 12 permissions or trust, 13 damaged data, 14 wrong base or another run,
 15 history is gone, 16 store lacks a capability, 17 disk full, 18 format too new, 130 interrupted.
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
-
-volatile std::sig_atomic_t signal_met = 0;
-
-/// The first signal asks for an orderly end; the next one ends the process.
-extern "C" void on_signal(int number) {
-    signal_met = number;
-    wisp::request_stop();
-    std::signal(number, SIG_DFL);
-}
 
 int run(int argc, char** argv) {
     CLI::App app("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
@@ -73,15 +66,15 @@ int run(int argc, char** argv) {
         fmt::print(stderr, "wisp: {}; please report this as a bug\n", error.what());
         return 1;
     }
-    if (outcome.exit_code != 0 && wisp::stop_requested()) return 128 + signal_met;
+    if (outcome.exit_code != 0 && wisp::cli::interrupted()) return 128 + wisp::cli::signal_met();
     return outcome.exit_code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::signal(SIGINT, on_signal);
-    std::signal(SIGTERM, on_signal);
+    wisp::cli::watch_signals();
+    const wisp::StopScope scope(wisp::cli::process_stop());
     // A file size limit is met as an error of write(2), like a full disk.
     std::signal(SIGXFSZ, SIG_IGN);
     const int code = run(argc, argv);

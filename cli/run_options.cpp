@@ -5,6 +5,8 @@
 
 #include <ctime>
 
+#include "process_stop.hpp"
+
 namespace wisp::cli {
 
 void add_trust(CLI::App& verb, TrustArguments& into) {
@@ -35,6 +37,7 @@ void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& option
 
 Result<RunOptions> run_options(const TrustArguments& arguments) {
     RunOptions options;
+    options.stop = process_stop();
     for (const std::string& text : arguments.keys) {
         auto key = PublicKey::load(text);
         if (!key) return std::unexpected(std::move(key).error());

@@ -1,4 +1,5 @@
 #include "run_view.hpp"
+#include "wisp/run_status.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include "process_stop.hpp"
+
 extern char** environ;  // NOLINT: POSIX wants it declared by its user
 
 namespace wisp::cli {
@@ -51,13 +53,14 @@ Result<pid_t> spawn(const std::string& command, std::vector<std::string> variabl
     if (apart) posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    // What wisp ignores for itself is not to be ignored by others.
+    // What wisp ignores or blocks for itself is not to be ignored or blocked by others.
     sigset_t defaults;
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGXFSZ);
     sigaddset(&defaults, SIGPIPE);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attributes, &first_signal_mask());
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     std::string shell = "sh", flag = "-c", text = command;
     char* const words[] = {shell.data(), flag.data(), text.data(), nullptr};
     pid_t child = 0;

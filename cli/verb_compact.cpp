@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "duration.hpp"
+#include "process_stop.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
 
@@ -61,13 +62,13 @@ int run(const CompactArguments& arguments) {
             // A store that is away comes back; the next round finds out.
             const bool heals = report.error().kind == ErrorKind::kUnavailable ||
                                report.error().kind == ErrorKind::kConflict;
-            if (!arguments.watch || !heals || stop_requested()) return code;
+            if (!arguments.watch || !heals || interrupted()) return code;
         } else if (!arguments.watch || report->merged > 0) {
             print_compacted(arguments, *report, watch.seconds());
         }
         if (!arguments.watch) return 0;
         system_clock()->sleep_for(arguments.every);
-        if (stop_requested()) return 130;
+        if (interrupted()) return 130;
     }
 }
 

@@ -9,6 +9,7 @@
 #include "demo_proof.hpp"
 #include "demo_room.hpp"
 #include "demo_screen.hpp"
+#include "process_stop.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -58,7 +59,7 @@ class Demo {
                 crew_.listen(100, [this](const std::string& who, nlohmann::ordered_json line) {
                     hear(who, std::move(line));
                 });
-            if (stop_requested()) return fail(ErrorKind::kUnavailable, "stopped as asked");
+            if (interrupted()) return fail(ErrorKind::kUnavailable, "stopped as asked");
             if (!heard) return std::unexpected(heard.error());
             if (auto started = start_followers(); !started) return std::unexpected(started.error());
             permit_steps();

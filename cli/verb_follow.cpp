@@ -10,6 +10,7 @@
 #include "event_log.hpp"
 #include "follow_report.hpp"
 #include "metrics.hpp"
+#include "process_stop.hpp"
 #include "run_options.hpp"
 #include "step_command.hpp"
 #include "verbs.hpp"
@@ -200,8 +201,8 @@ int run(const FollowArguments& arguments) {
     reporter.clear_line();
     if (!report) return report_error(arguments.common, arguments.verb, report.error());
     clear_progress(arguments.common);
-    reporter.finish(*report, stop_requested(), watch.seconds());
-    if (stop_requested()) return 130;
+    reporter.finish(*report, interrupted(), watch.seconds());
+    if (interrupted()) return 130;
     if (!report->expired) return 0;
     fmt::print(stderr,
                "wisp {}: step {} is the newest of {}, but it is stale; see whether the trainer "

@@ -33,7 +33,9 @@ struct CertifyArguments {
 int run_new(const NewArguments& arguments) {
     constexpr const char* kVerb = "key new";
     const std::string public_file = arguments.file + ".pub";
-    const SigningKey key = SigningKey::generate();
+    const auto generated = SigningKey::generate();
+    if (!generated) return report_error(arguments.common, kVerb, generated.error());
+    const SigningKey& key = *generated;
     // The public half goes first: on its own it harms nobody, and can be taken back.
     if (const auto saved = key.public_key().save(public_file); !saved) {
         return report_error(arguments.common, kVerb, saved.error());

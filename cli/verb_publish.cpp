@@ -9,6 +9,7 @@
 #include "metrics.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -155,6 +156,11 @@ void print_published(const PublishArguments& arguments, const Published& publish
                      double seconds) {
     const PublishReport& report = published.report;
     clear_progress(arguments.common);
+    if (report.anchor_failure) {
+        fmt::print(stderr, "wisp publish: step {} is committed, but its anchor failed and is due "
+                           "again: {}\n",
+                   report.step, report.anchor_failure->text);
+    }
     if (arguments.common.json) {
         print_json({{"verb", "publish"},
                     {"ok", true},
@@ -164,6 +170,7 @@ void print_published(const PublishArguments& arguments, const Published& publish
                     {"epoch", report.epoch},
                     {"kind", report.kind},
                     {"anchored", report.anchored},
+                    {"anchor_failure", report.anchor_failure ? report.anchor_failure->text : ""},
                     {"rewound", report.rewound},
                     {"changed_elements", report.changed_elements},
                     {"total_elements", report.total_elements},

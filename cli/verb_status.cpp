@@ -5,6 +5,7 @@
 
 #include "run_options.hpp"
 #include "verbs.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::cli {
 namespace {

@@ -2,7 +2,8 @@
 
 Start one or more servers, on any machines that reach the bucket:
 
-    vllm serve Qwen/Qwen3-0.6B --weight-transfer-config '{"backend": "wisp"}'
+    WISP_RUN=s3://bucket/run vllm serve Qwen/Qwen3-0.6B \\
+        --weight-transfer-config '{"backend": "wisp"}'
 
 Then train, with nothing between trainer and servers but the bucket and HTTP:
 

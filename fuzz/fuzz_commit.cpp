@@ -7,6 +7,7 @@
 #include "format/replica_file.hpp"
 #include "format/run_keys.hpp"
 #include "format/run_record.hpp"
+#include "format/tombstone.hpp"
 #include "fuzz_input.hpp"
 
 using namespace wisp;

@@ -13,7 +13,7 @@ constexpr std::int64_t kNow = 1'700'000'000'000;
 SigningKey key_number(int number) {
     std::array<std::byte, 32> seed{};
     seed[0] = static_cast<std::byte>(number);
-    return SigningKey::from_seed(seed);
+    return *SigningKey::from_seed(seed);
 }
 
 struct World {

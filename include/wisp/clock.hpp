@@ -16,7 +16,7 @@ class Clock {
     virtual ~Clock() = default;
     /// Wall-clock time since 1970, in milliseconds. May jump.
     virtual std::int64_t now_ms() = 0;
-    /// Returns early when request_stop() was called.
+    /// Returns early, within a tenth of a second, when the caller's work is to end: wisp/stop.hpp.
     virtual void sleep_for(Milliseconds duration) = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct DiffOptions {
     /// Written into the delta. 0 if absent; a merged delta takes that of its last.
     std::optional<std::uint64_t> step;
     Progress progress;
+    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
 };
 
 struct DiffReport {
@@ -65,6 +67,7 @@ struct ApplyOptions {
     /// Prove only the touched positions, not the whole base and result: O(changed).
     bool touched_only = false;
     Progress progress;
+    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
 };
 
 struct ApplyReport {

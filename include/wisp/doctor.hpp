@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,8 @@ struct DoctorReport {
 struct DoctorOptions {
     /// Fewer and smaller races, and no large object.
     bool quick = false;
-    Progress progress = {};  // counts probes, not bytes
+    Progress progress = {};     // counts probes, not bytes
+    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
 };
 
 /// Writes, reads and removes objects under "<prefix>/.wisp-doctor-<random>/" only. An error means

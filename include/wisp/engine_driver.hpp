@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +69,10 @@ struct EngineOptions {
     std::string run;
     /// Public keys, as text, that servers are to trust; empty: unsigned runs are accepted.
     std::vector<std::string> trust;
+    /// Servers are to refuse certificates with a lower serial, and a run of another identity than
+    /// this; empty: whichever is at the address.
+    std::uint64_t min_serial = 0;
+    std::string run_id;
     EnginePause pause = EnginePause::kKeep;
     Milliseconds connect_timeout{5'000};
     Milliseconds answer_timeout{15'000};   // of everything that needs no work
@@ -80,6 +85,8 @@ struct EngineOptions {
     /// Told of every move, every failure and every recovery, once; by threads of the driver, one
     /// at a time. Must not call the driver.
     std::function<void(const EngineReport&)> on_report;
+    /// Ends the exchanges of all servers early: wisp/stop.hpp.
+    std::stop_token stop = {};
 };
 
 class EngineDriver {
@@ -94,7 +101,8 @@ class EngineDriver {
     /// From now on all servers shall serve this. Returns at once.
     void aim(const EngineTarget& target);
     /// aim(), and waits until each server serves it or has failed. In the order of the servers. One
-    /// that was away before is waited for no longer than a second: it is tried again behind.
+    /// that was away before is waited for no longer than a second: it is tried again behind. When
+    /// the caller's work is to end, what is not done by then is kUnavailable, and goes on behind.
     std::vector<EngineReport> update(const EngineTarget& target);
     /// Asks every server where it is, and moves none.
     std::vector<EngineReport> look() const;

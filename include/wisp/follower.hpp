@@ -57,6 +57,7 @@ struct FollowOptions {
     Milliseconds max_staleness = Milliseconds(0);
     /// Go no further than this step.
     std::optional<std::uint64_t> until_step;
+    /// What it fails with ends the call under way, whatever was being told.
     std::function<Result<void>(const FollowEvent&)> on_event;
 };
 
@@ -85,7 +86,7 @@ class Follower {
     /// more are waiting than that, or the next cannot be taken alone, as catch_up().
     Result<FollowReport> take_next();
     /// catch_up() again and again, pacing itself by the run, until the step is reached, a failure
-    /// that does not heal, or request_stop().
+    /// that does not heal (of `on_event` too), or FollowOptions::run.stop.
     Result<FollowReport> follow();
     const ReplicaRecord& at() const;
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "wisp/inspect.hpp"
-#include "wisp/run.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp {
 

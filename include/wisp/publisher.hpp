@@ -61,6 +61,9 @@ struct PublishReport {
     std::uint64_t uploaded_bytes = 0;
     std::uint64_t reused_bytes = 0;  // were in the bucket already
     StateDigest state;
+    /// An anchor was due and could not be written. The step is committed all the same, and the
+    /// anchor stays due.
+    std::optional<Error> anchor_failure;
     double diff_seconds = 0;
     double upload_seconds = 0;
     double commit_seconds = 0;
@@ -89,38 +92,9 @@ class Publisher {
     const std::string& run() const;
 
   private:
-    friend class AsyncPublisher;
+    friend class PublishWorker;
     struct State;
     explicit Publisher(std::unique_ptr<State> state);
-    std::unique_ptr<State> state_;
-};
-
-/// Publishes behind the trainer's back. submit() returns as soon as what changed is known; when
-/// uploads lag, waiting steps are folded into the newest.
-class AsyncPublisher {
-  public:
-    using Done = std::function<void(const Result<PublishReport>&)>;
-    /// `done` is told of every commit and failure, on the uploading thread.
-    static Result<AsyncPublisher> start(Publisher publisher, Done done = {});
-    AsyncPublisher(AsyncPublisher&&) noexcept;
-    AsyncPublisher& operator=(AsyncPublisher&&) noexcept;
-    ~AsyncPublisher();
-
-    struct Submitted {
-        bool folded = false;  // an earlier step that had not been uploaded yet went into this one
-        double blocked_seconds = 0;
-    };
-    /// kFenced as publish(); other failures of earlier steps are retried with the next.
-    Result<Submitted> submit(const Weights& weights, std::uint64_t step);
-    Result<Submitted> submit(WeightStream& weights, std::uint64_t step);
-    /// kWrongBase when the changes are not against the baseline: submit the weights instead.
-    Result<Submitted> submit(ChangeStream& changes, std::uint64_t step);
-    /// Waits until everything submitted is committed, or says why it is not.
-    Result<void> flush();
-
-  private:
-    struct State;
-    explicit AsyncPublisher(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
 

@@ -102,7 +102,7 @@ Result<std::unique_ptr<Replica>> open_folder_replica(const std::filesystem::path
 
 struct MemoryReplicaOptions {
     unsigned threads = 0;
-    /// For fetched files; a temporary folder when empty.
+    /// For fetched files; a temporary folder when empty. Each replica needs its own (kConflict).
     std::filesystem::path scratch;
     /// Asked for memory of exactly this schema when a whole state is to be taken over: that memory
     /// becomes the replica. Others may read it between moves; what they write is noticed where the
@@ -115,8 +115,8 @@ struct MemoryReplicaOptions {
     /// Told when a whole new state was taken over; if it fails, the replica has no state.
     std::function<Result<void>(const Weights&, const ReplicaRecord& at)> on_adopt;
     /// Called before the first byte is overwritten; what it returns lives until the last one is and
-    /// the move was told.
-    std::function<std::shared_ptr<void>()> enter;
+    /// the move was told. If it fails, nothing is overwritten.
+    std::function<Result<std::shared_ptr<void>>()> enter;
 };
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options = {});
 

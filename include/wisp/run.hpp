@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct RunOptions {
     std::shared_ptr<Clock> clock = system_clock();
     /// Seeds nonces and jitter; 0 takes one from the system.
     std::uint64_t seed = 0;
+    /// Ends the call early: wisp/stop.hpp.
+    std::stop_token stop = {};
 };
 
 /// Who signs the commits one writes.
@@ -91,44 +94,5 @@ Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count
 /// none: an anchor, a fence, or a state in which nothing changed.
 Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
                                   const RunOptions& options);
-
-struct ReplicaLine {
-    std::string id;
-    std::uint64_t seq = 0;
-    std::uint64_t step = 0;
-    std::uint64_t lag_steps = 0;  // states behind the head
-    std::int64_t seen_ms = 0;     // age of its last heartbeat
-    std::string state;            // "following", "stopped", …
-};
-
-struct AnchorLine {
-    std::uint64_t seq = 0;
-    std::uint64_t step = 0;
-    std::uint64_t bytes = 0;
-    std::string base_name;
-};
-
-struct RunStatus {
-    std::string run;
-    CommitMode mode = CommitMode::kExclusive;
-    bool is_signed = false;
-    std::vector<std::string> roots;  // ids of the keys that vouch for it
-    std::optional<LogLine> head;     // absent: nothing was published yet
-    std::int64_t head_age_ms = 0;
-    bool expired = false;
-    std::uint64_t floor_seq = 0;
-    std::vector<AnchorLine> anchors;
-    std::uint64_t merged_deltas = 0;
-    std::uint64_t stored_objects = 0;
-    std::uint64_t stored_bytes = 0;
-    std::uint64_t join_bytes = 0;  // what a late joiner would read now
-    std::uint64_t join_objects = 0;
-    std::vector<ReplicaLine> replicas;
-    std::vector<std::string> branches;
-};
-
-/// `count_objects` lists the bucket; without it the stored sizes stay 0.
-Result<RunStatus> read_status(const Location& where, const RunOptions& options,
-                              bool count_objects = true);
 
 }  // namespace wisp

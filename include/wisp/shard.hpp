@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,7 @@ struct ShardOptions {
     unsigned log2_block_elements = kShardLog2BlockElements;
     /// For what waits to be uploaded; a temporary folder when empty.
     std::filesystem::path scratch;
+    std::stop_token stop = {};  // ends a call early: wisp/stop.hpp
 };
 
 struct CodedShard {

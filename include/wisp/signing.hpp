@@ -2,7 +2,7 @@
 //
 // What is signed is "wisp " + domain + "\n" + bytes, so that a signature made for one purpose is
 // worth nothing for another. Keys are values, and all calls may be made from any number of threads;
-// only load and save touch files.
+// only load and save touch files. Any call may answer kUnavailable for want of memory.
 #pragma once
 
 #include <array>
@@ -59,16 +59,16 @@ class Ed25519Secret;
 /// A private key. Its bytes never appear in a text or an error; copies share one secret.
 class SigningKey {
   public:
-    static SigningKey generate();
+    static Result<SigningKey> generate();
     /// For tests and simulations: the same seed is the same key.
-    static SigningKey from_seed(std::span<const std::byte, 32> seed);
+    static Result<SigningKey> from_seed(std::span<const std::byte, 32> seed);
     /// A PKCS#8 PEM file without a passphrase. kDenied when others than its owner may read it.
     static Result<SigningKey> load(const std::filesystem::path& path);
     /// Readable by the owner only. Never overwrites: kInvalid when the file is there.
     Result<void> save(const std::filesystem::path& path) const;
 
     PublicKey public_key() const;
-    Signature sign(SigningDomain domain, std::span<const std::byte> bytes) const;
+    Result<Signature> sign(SigningDomain domain, std::span<const std::byte> bytes) const;
 
   private:
     explicit SigningKey(std::shared_ptr<const Ed25519Secret> secret);

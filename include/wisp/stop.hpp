@@ -1,13 +1,49 @@
-// Asks all long work of this process to end at the next block, cleaning up after itself.
+// Who may end long work early: a std::stop_token, given in the options of a call or by a scope.
 //
-// Safe to call from a signal handler. The work that was under way answers kUnavailable.
+// Nothing here is of the process: work heeds the tokens of the scopes it runs in and no others. A
+// call whose options hold a token opens a scope for it, and whatever works for that call on other
+// threads works in the same scopes. Where several stand around each other, any of them ends the
+// work, which then cleans up after itself and answers kUnavailable. Blocks, retries, pauses and
+// transfers look every few milliseconds; a store written by others is waited for.
 #pragma once
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+
+#include "wisp/clock.hpp"
 
 namespace wisp {
 
-void request_stop();
-/// Takes the request back, once the work has ended, in a process that goes on.
-void withdraw_stop();
-bool stop_requested();
+/// What this thread asks of wisp while the scope stands ends when its token says so. Scopes end in
+/// the reverse order of their beginning, on the thread that began them.
+class StopScope {
+  public:
+    /// A token that nobody can stop changes nothing.
+    explicit StopScope(std::stop_token stop);
+    /// The scopes of another thread, which must outlive this one: for work handed on.
+    explicit StopScope(const StopScope* handed_on);
+    /// For what is left to do after a stop: heeds no scope around it, and ends after `within`.
+    explicit StopScope(Milliseconds within);
+    StopScope(const StopScope&) = delete;
+    StopScope& operator=(const StopScope&) = delete;
+    ~StopScope();
+
+    /// The innermost scope of this thread, to be handed on; null when there is none.
+    static const StopScope* innermost();
+    /// Makes another one the innermost, and tells which was: for code that switches stacks itself.
+    static const StopScope* exchange_innermost(const StopScope* scope);
+
+  private:
+    friend bool stopped();
+
+    const StopScope* before_;  // innermost when this one began
+    const StopScope* around_;  // heeded too; null after a farewell
+    std::stop_token stop_;
+    std::optional<std::chrono::steady_clock::time_point> end_;
+};
+
+/// Whether the work of this thread is to end.
+bool stopped();
 
 }  // namespace wisp

@@ -30,6 +30,7 @@ struct TrlPublishOptions {
     unsigned parallel_fetches = 4;
     std::shared_ptr<Clock> clock = system_clock();
     Progress progress;
+    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
 };
 
 /// Publishes `weights` as `step`, by default one after the newest, as a delta from the newest state
@@ -41,7 +42,7 @@ Result<PublishReport> publish_trl(const Location& where, Replica& baseline, cons
                                   const TrlPublishOptions& options = {});
 
 /// Brings a replica to the newest step and keeps it there. Used as Follower is; no heartbeats, and
-/// of FollowOptions::run only the clock and the seed count.
+/// of FollowOptions::run only the clock, the seed and the stop token count.
 class TrlFollower {
   public:
     /// Loads and proves the replica. It must outlive the follower.
@@ -55,8 +56,8 @@ class TrlFollower {
     /// yet; the last good state is kept, and the next call tries again. An empty bucket is no
     /// failure. kGap: there is no anchor to start from, and no base.
     Result<FollowReport> catch_up();
-    /// catch_up() again and again until the step is reached, a failure that does not heal, or
-    /// request_stop().
+    /// catch_up() again and again until the step is reached, a failure that does not heal, or a
+    /// stop.
     Result<FollowReport> follow();
     const ReplicaRecord& at() const;
 

@@ -1,6 +1,7 @@
 // wisp: weights in sparse patches. Read the headers in this order.
 #pragma once
 
+#include "wisp/async_publisher.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/clock.hpp"
@@ -19,6 +20,7 @@
 #include "wisp/replica.hpp"
 #include "wisp/result.hpp"
 #include "wisp/run.hpp"
+#include "wisp/run_status.hpp"
 #include "wisp/run_watch.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/shard.hpp"

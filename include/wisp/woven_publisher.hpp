@@ -21,7 +21,8 @@ namespace wisp {
 /// Of PublishOptions, `codec` and `public_base` have to be left alone.
 class WovenPublisher {
   public:
-    /// Takes the run. `scratch` keeps who this writer is; a temporary folder when empty.
+    /// Takes the run. `scratch` keeps who this writer is, and is its alone (kConflict);
+    /// a temporary folder when empty.
     static Result<WovenPublisher> open(const Location& run, const std::filesystem::path& scratch,
                                        const PublishOptions& options);
     WovenPublisher(WovenPublisher&&) noexcept;

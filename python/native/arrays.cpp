@@ -39,7 +39,7 @@ TensorInfo tensor_info(nb::handle entry) {
 
 HeldBuffer::~HeldBuffer() {
     if (buffer_.obj == nullptr) return;
-    nb::gil_scoped_acquire lock;
+    const Locked lock;
     PyBuffer_Release(&buffer_);
 }
 

@@ -14,6 +14,7 @@ void bind_runs(nb::module_& module);
 void bind_sharding(nb::module_& module);
 void bind_upkeep(nb::module_& module);
 void bind_following(nb::module_& module);
+void bind_follow_reports(nb::module_& module);
 void bind_publishing(nb::module_& module);
 void bind_engines(nb::module_& module);
 

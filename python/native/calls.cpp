@@ -41,13 +41,6 @@ bool on_main_thread() {
     return threading.attr("get_ident")().equal(threading.attr("main_thread")().attr("ident"));
 }
 
-ErrorKind kind_named(std::string_view name) {
-    for (int kind = 0; kind <= static_cast<int>(ErrorKind::kInternal); ++kind) {
-        if (name_of(static_cast<ErrorKind>(kind)) == name) return static_cast<ErrorKind>(kind);
-    }
-    return ErrorKind::kInternal;
-}
-
 std::string text_of(nb::handle object) {
     try {
         return nb::cast<std::string>(nb::str(object));
@@ -57,6 +50,13 @@ std::string text_of(nb::handle object) {
 }
 
 }  // namespace
+
+ErrorKind kind_named(std::string_view name) {
+    for (int kind = 0; kind <= static_cast<int>(ErrorKind::kInternal); ++kind) {
+        if (name_of(static_cast<ErrorKind>(kind)) == name) return static_cast<ErrorKind>(kind);
+    }
+    return ErrorKind::kInternal;
+}
 
 void raise(const Error& error) {
     auto& kept = kept_exceptions();
@@ -91,7 +91,7 @@ Error keep_exception(nb::python_error& raised, std::string_view during) {
 
 void run_unlocked(const std::function<void()>& work) {
     if (!on_main_thread()) {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         work();
         return;
     }
@@ -100,12 +100,14 @@ void run_unlocked(const std::function<void()>& work) {
     bool done = false;
     std::exception_ptr thrown;
     std::exception_ptr interrupted;
+    std::stop_source stop;
     {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         std::jthread worker([&] {
+            const StopScope scope(stop.get_token());
             try {
                 work();
-            } catch (...) {
+            } catch (const std::exception&) {
                 thrown = std::current_exception();
             }
             const std::scoped_lock lock(mutex);
@@ -120,13 +122,12 @@ void run_unlocked(const std::function<void()>& work) {
                 nb::gil_scoped_acquire locked;
                 if (PyErr_CheckSignals() != 0) {
                     interrupted = std::make_exception_ptr(nb::python_error());
-                    request_stop();
+                    stop.request_stop();
                 }
             }
             lock.lock();
         }
     }
-    if (interrupted) withdraw_stop();
     if (interrupted) std::rethrow_exception(interrupted);
     if (thrown) std::rethrow_exception(thrown);
 }

@@ -5,6 +5,7 @@
 // Error on the way through it, and that very exception again at the surface.
 #pragma once
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "interpreter.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp::python {
@@ -27,8 +29,11 @@ T value_of(Result<T> result) {
     if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
+/// The kind of that name; kInternal if there is none.
+ErrorKind kind_named(std::string_view name);
+
 /// Runs `work` without the interpreter lock, which the caller holds. On Python's main thread a
-/// signal whose handler raises (Ctrl-C) asks all long work to stop, and its exception is thrown.
+/// signal whose handler raises (Ctrl-C) ends this work and no other, and its exception is thrown.
 void run_unlocked(const std::function<void()>& work);
 
 /// The value of `work`, which answers with a Result and must not touch Python objects.
@@ -47,16 +52,23 @@ Error keep_exception(nb::python_error& raised, std::string_view during);
 /// Calls back into Python from the library. `call` runs with the interpreter lock.
 template <class T, class Call>
 Result<T> call_python(std::string_view during, Call&& call) {
-    nb::gil_scoped_acquire lock;
+    const PyGILState_STATE entered = enter_python();
+    std::optional<Result<T>> result;
     try {
-        return call();
+        result.emplace(call());
     } catch (nb::python_error& raised) {
-        return std::unexpected(keep_exception(raised, during));
+        result.emplace(std::unexpected(keep_exception(raised, during)));
     } catch (const nb::cast_error&) {
-        return fail(ErrorKind::kInvalid, std::string(during) +
-                                             " answered with another type than "
-                                             "it must");
+        result.emplace(fail(ErrorKind::kInvalid,
+                            std::string(during) + " answered with another type than it must"));
+    } catch (const abi::__forced_unwind&) {
+        wait_for_the_end();
+    } catch (...) {
+        leave_python(entered);
+        throw;
     }
+    leave_python(entered);
+    return std::move(*result);
 }
 
 }  // namespace wisp::python

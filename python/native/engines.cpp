@@ -48,6 +48,8 @@ class DriveSession {
         for (const PublicKey& key : run_options(trust).trust.keys) {
             options.trust.push_back(key.to_text());
         }
+        options.min_serial = trust.min_serial;
+        options.run_id = trust.run_id;
         options.pause = pause_named(mode);
         options.update_timeout = milliseconds(timeout);
         options.connect_timeout = milliseconds(connect_timeout);
@@ -71,7 +73,7 @@ class DriveSession {
     std::vector<EngineReport> latest() { return driver().latest(); }
     void aim(std::uint64_t step, const std::string& state) { driver().aim({step, state}); }
     void close() {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         driver_.reset();
     }
 
@@ -86,12 +88,14 @@ class DriveSession {
         return long_call([&]() -> Result<std::vector<EngineReport>> { return work(open); });
     }
     void tell(const EngineReport& report) {
-        nb::gil_scoped_acquire lock;
-        try {
-            on_report_(report);
-        } catch (nb::python_error& raised) {
-            raised.discard_as_unraisable("on_report of a wisp.engines.Driver");
-        }
+        (void)call_python<void>("on_report", [&]() -> Result<void> {
+            try {
+                on_report_(report);
+            } catch (nb::python_error& raised) {
+                raised.discard_as_unraisable("on_report of a wisp.engines.Driver");
+            }
+            return {};
+        });
     }
 
     nb::object on_report_;

@@ -4,15 +4,16 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
+#include <mutex>
+#include <stop_token>
 
 #include "bindings.hpp"
 #include "calls.hpp"
+#include "guarded_replica.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
+#include "waking_clock.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/stop.hpp"
 
@@ -22,42 +23,8 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr Milliseconds kStopLook(20);
-
-/// Sleeps that another thread can end.
-class WakingClock : public Clock {
-  public:
-    std::int64_t now_ms() override { return system_clock()->now_ms(); }
-    void sleep_for(Milliseconds duration) override {
-        constexpr Milliseconds kLook(100);  // how often a request to stop is looked for
-        const auto end = std::chrono::steady_clock::now() + duration;
-        std::unique_lock lock(mutex_);
-        while (!awake_ && !stop_requested() && std::chrono::steady_clock::now() < end) {
-            woken_.wait_until(lock, std::min(end, std::chrono::steady_clock::now() + kLook));
-        }
-        awake_ = false;
-    }
-    void wake() {
-        const std::scoped_lock lock(mutex_);
-        awake_ = true;
-        woken_.notify_all();
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable woken_;
-    bool awake_ = false;
-};
-
-const char* kind_text(FollowEvent::Kind kind) {
-    switch (kind) {
-        case FollowEvent::Kind::kApplied: return "applied";
-        case FollowEvent::Kind::kJoined: return "joined";
-        case FollowEvent::Kind::kWaiting: return "waiting";
-        case FollowEvent::Kind::kFault: return "fault";
-    }
-    return "fault";
-}
+/// What a follower that is shut has for its last heartbeat.
+constexpr Milliseconds kFarewell(200);
 
 /// A hook that raised is no fault of the run: nothing is worked around or tried again.
 template <class Call>
@@ -70,8 +37,8 @@ Result<void> tell_python(std::string_view what, Call&& call) {
     return told;
 }
 
-/// A C++ follower with its replica. One thread at a time moves it; wake(), halt() and the gate are
-/// for others.
+/// A C++ follower with its replica. One thread at a time moves it; wake(), halt(), abandon() and
+/// the gate are for others.
 class FollowSession {
   public:
     FollowSession(const Location& where, const FollowOptions& options,
@@ -84,9 +51,8 @@ class FollowSession {
         options_.on_event = [this](const FollowEvent& event) { return tell(event); };
     }
     ~FollowSession() {
-        nb::gil_scoped_release unlocked;
-        follower_.reset();
-        replica_.reset();
+        const Unlocked unlocked;
+        shut();
     }
     FollowSession(const FollowSession&) = delete;
     FollowSession& operator=(const FollowSession&) = delete;
@@ -94,7 +60,7 @@ class FollowSession {
     void into_folder(const std::filesystem::path& folder) {
         FolderReplicaOptions options;
         options.threads = options_.threads;
-        replica_ = long_call([&] { return open_folder_replica(folder, options); });
+        hold_replica([&] { return open_folder_replica(folder, options); });
     }
 
     void into_host(std::shared_ptr<HostWeights> host, bool strict) {
@@ -113,15 +79,16 @@ class FollowSession {
             target_step_ = move.to->step;
             return {};
         };
-        replica_ = long_call([&] { return open_memory_replica(options); });
+        hold_replica([&] { return open_memory_replica(options); });
     }
 
     void into_code(nb::object on_adopt, nb::object on_move) {
         on_adopt_ = std::move(on_adopt);
         on_move_ = std::move(on_move);
         MemoryReplicaOptions options = memory_options();
-        options.on_adopt = [this](const Weights& weights, const ReplicaRecord& at) {
+        options.on_adopt = [this](const Weights& weights, const ReplicaRecord& at) -> Result<void> {
             const auto entered = enter();
+            if (!entered) return std::unexpected(entered.error());
             return tell_python("the target", [&] {
                 const auto state = std::make_shared<TakenState>(&weights);
                 try {
@@ -134,8 +101,9 @@ class FollowSession {
                 target_step_ = at.step;
             });
         };
-        options.on_move = [this](const ReplicaMove& move) {
+        options.on_move = [this](const ReplicaMove& move) -> Result<void> {
             const auto entered = enter();
+            if (!entered) return std::unexpected(entered.error());
             return tell_python("the target", [&] {
                 on_move_(move_list(move), move.to->step, move.back);
                 target_step_ = move.to->step;
@@ -143,7 +111,7 @@ class FollowSession {
         };
         // The private copy needs no gate: only the telling does.
         options.enter = nullptr;
-        replica_ = long_call([&] { return open_memory_replica(options); });
+        hold_replica([&] { return open_memory_replica(options); });
     }
 
     void into_shared(nb::object on_target, nb::object on_enter, nb::object on_adopt,
@@ -162,10 +130,12 @@ class FollowSession {
                     return select_target(std::move(host), schema, true);
                 });
         };
-        // Others read that memory in processes of their own, and must be kept away meanwhile.
-        options.enter = [this]() -> std::shared_ptr<void> {
-            (void)tell_python("the target", [&] { on_enter_(); });
-            return nullptr;
+        // Others read that memory in processes of their own, and must be kept away meanwhile: if
+        // they cannot be, nothing is written.
+        options.enter = [this]() -> Result<std::shared_ptr<void>> {
+            auto entered = tell_python("the target", [&] { on_enter_(); });
+            if (!entered) return std::unexpected(std::move(entered).error());
+            return std::shared_ptr<void>();
         };
         options.on_adopt = [this](const Weights&, const ReplicaRecord& at) {
             return tell_python("the target",
@@ -176,31 +146,36 @@ class FollowSession {
                 on_move_(move_list(move), move.to->step, move.to->seq, to_text(move.to->state));
             });
         };
-        replica_ = long_call([&] { return open_memory_replica(options); });
+        hold_replica([&] { return open_memory_replica(options); });
     }
 
+    /// Before a move: only a halt() after this ends it.
+    void arm() {
+        const std::scoped_lock lock(mutex_);
+        stop_ = std::stop_source();
+    }
     Result<FollowReport> catch_up() {
-        halted_ = false;
-        if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
-        return follower_->catch_up();
+        return moved([](Follower& follower) { return follower.catch_up(); });
     }
     Result<FollowReport> follow() {
-        halted_ = false;
-        for (;;) {
-            if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
-            auto report = follower_->follow();
-            const bool heals = report || report.error().kind == ErrorKind::kUnavailable;
-            if (halted_ || !heals) return report;
-            // Ctrl-C stopped the work of another thread, and with it all there was: go on after it.
-            while (stop_requested() && !halted_) std::this_thread::sleep_for(kStopLook);
-        }
+        return moved([](Follower& follower) { return follower.follow(); });
     }
     void halt() {
-        halted_ = true;
+        {
+            const std::scoped_lock lock(mutex_);
+            stop_.request_stop();
+        }
         clock_->wake();
     }
     void wake() { clock_->wake(); }
-    bool was_halted() const { return halted_; }
+    bool was_halted() const { return stop_token().stop_requested(); }
+    /// A thread that does not come back from its store is left behind: it changes nothing any more.
+    void abandon() {
+        if (replica_) replica_->take_away();
+    }
+    void reclaim() {
+        if (replica_) replica_->give_back();
+    }
 
     /// The step it goes back to.
     Result<std::uint64_t> step_back() {
@@ -235,6 +210,7 @@ class FollowSession {
     /// What the target holds, exact while the gate is closed; none before the first state.
     std::optional<std::uint64_t> target_step() const { return target_step_; }
     void shut() {
+        const StopScope scope(kFarewell);
         follower_.reset();
         replica_.reset();
     }
@@ -249,9 +225,26 @@ class FollowSession {
         return options;
     }
 
-    std::shared_ptr<void> enter() {
-        gate_.close();
+    template <class Open>
+    void hold_replica(Open&& open) {
+        replica_ = std::make_unique<GuardedReplica>(long_call(std::forward<Open>(open)));
+    }
+
+    Result<std::shared_ptr<void>> enter() {
+        if (!gate_.close()) return fail(ErrorKind::kUnavailable, "stopped as asked");
         return std::shared_ptr<void>(&gate_, [](Gate* gate) { gate->open(); });
+    }
+
+    std::stop_token stop_token() const {
+        const std::scoped_lock lock(mutex_);
+        return stop_.get_token();
+    }
+
+    template <class Move>
+    Result<FollowReport> moved(Move&& by) {
+        const StopScope scope(stop_token());
+        if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
+        return by(*follower_);
     }
 
     Result<void> open() {
@@ -264,7 +257,10 @@ class FollowSession {
     }
 
     Result<void> tell(const FollowEvent& event) {
-        if (halted_) return fail(ErrorKind::kInternal, "halted");
+        // Where the target stands is told in any case.
+        const bool news =
+            event.kind == FollowEvent::Kind::kApplied || event.kind == FollowEvent::Kind::kJoined;
+        if (stopped() && !news) return fail(ErrorKind::kInternal, "halted");
         return tell_python("on_step", [&] { on_event_(event); });
     }
 
@@ -275,61 +271,11 @@ class FollowSession {
     std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
     Gate gate_;
     std::optional<std::uint64_t> target_step_;  // written and read with the gate closed
-    std::atomic<bool> halted_ = false;
-    std::unique_ptr<Replica> replica_;
+    mutable std::mutex mutex_;                  // of stop_
+    std::stop_source stop_;
+    std::unique_ptr<GuardedReplica> replica_;
     std::optional<Follower> follower_;
 };
-
-void bind_follow_reports(nb::module_& module) {
-    nb::class_<FollowEvent>(module, "FollowEvent", "One move of a follower.")
-        .def_prop_ro(
-            "kind", [](const FollowEvent& self) { return kind_text(self.kind); },
-            "\"applied\", \"joined\", \"waiting\" or \"fault\".")
-        .def_ro("seq", &FollowEvent::seq)
-        .def_ro("epoch", &FollowEvent::epoch)
-        .def_ro("step", &FollowEvent::step)
-        .def_ro("head_seq", &FollowEvent::head_seq)
-        .def_ro("lag_steps", &FollowEvent::lag_steps)
-        .def_prop_ro("state", digest_text(&FollowEvent::state))
-        .def_ro("fetched_bytes", &FollowEvent::fetched_bytes)
-        .def_ro("fetched_objects", &FollowEvent::fetched_objects)
-        .def_ro("deltas_applied", &FollowEvent::deltas_applied)
-        .def_ro("changed_elements", &FollowEvent::changed_elements)
-        .def_ro("commit_age_ms", &FollowEvent::commit_age_ms)
-        .def_ro("expired", &FollowEvent::expired)
-        .def_ro("fetch_seconds", &FollowEvent::fetch_seconds)
-        .def_ro("verify_seconds", &FollowEvent::verify_seconds)
-        .def_ro("apply_seconds", &FollowEvent::apply_seconds)
-        .def_ro("fault", &FollowEvent::fault, "What went wrong and was worked around.")
-        .def_prop_ro("fault_kind",
-                     [](const FollowEvent& self) { return std::string(name_of(self.fault_kind)); });
-    nb::class_<FollowReport>(module, "FollowReport", "Where a follower stands.")
-        .def_prop_ro("step", [](const FollowReport& self) { return self.at.step; })
-        .def_prop_ro("seq", [](const FollowReport& self) { return self.at.seq; })
-        .def_prop_ro("epoch", [](const FollowReport& self) { return self.at.epoch; })
-        .def_prop_ro("has_state", [](const FollowReport& self) { return self.at.state_seq != 0; })
-        .def_prop_ro("state", [](const FollowReport& self) { return to_text(self.at.state); })
-        .def_ro("moved", &FollowReport::moved)
-        .def_ro("expired", &FollowReport::expired)
-        .def_ro("head_seq", &FollowReport::head_seq)
-        .def_ro("lag_steps", &FollowReport::lag_steps);
-    nb::class_<TakenState>(module, "TakenState", "A whole state, while it is being told.")
-        .def_prop_ro(
-            "schema", [](const TakenState& self) { return schema_list(self.weights().schema()); },
-            nb::sig("def schema(self, /) -> list[tuple[str, str, tuple[int, ...]]]"))
-        .def(
-            "tensor",
-            [](const TakenState& self, std::size_t index) {
-                const Weights& weights = self.weights();
-                if (index >= weights.schema().tensors().size()) throw nb::index_error();
-                const auto bytes = weights.bytes(index);
-                return nb::steal(
-                    PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
-                                                  static_cast<Py_ssize_t>(bytes.size())));
-            },
-            "index"_a, nb::sig("def tensor(self, index: int) -> bytearray"),
-            "A copy of the tensor's bytes.");
-}
 
 }  // namespace
 
@@ -377,7 +323,15 @@ void bind_following(nb::module_& module) {
                  if (!*report && self.was_halted()) return std::nullopt;
                  return value_of(std::move(*report));
              })
+        .def("arm", &FollowSession::arm)
         .def("halt", &FollowSession::halt)
+        .def("abandon",
+             [](FollowSession& self) {
+                 // What the thread left behind holds is never given back.
+                 nb::set_leak_warnings(false);
+                 run_unlocked([&] { self.abandon(); });
+             })
+        .def("reclaim", [](FollowSession& self) { run_unlocked([&] { self.reclaim(); }); })
         .def("wake", &FollowSession::wake)
         .def("step_back",
              [](FollowSession& self) { return long_call([&] { return self.step_back(); }); })
@@ -385,7 +339,14 @@ void bind_following(nb::module_& module) {
         .def(
             "hold",
             [](FollowSession& self) {
-                run_unlocked([&] { self.gate().close(); });
+                bool closed = false;
+                try {
+                    run_unlocked([&] { closed = self.gate().close(); });
+                } catch (const nb::python_error&) {
+                    // Ctrl-C: whoever asked does not hold it.
+                    if (closed) self.gate().open();
+                    throw;
+                }
                 return self.target_step();
             },
             "Keeps moves away; the step that the target holds meanwhile.")

@@ -15,13 +15,17 @@
 #include "python_streams.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
-#include "wisp/publisher.hpp"
+#include "wisp/async_publisher.hpp"
 
 namespace wisp::python {
 namespace {
 
 using namespace nb::literals;
 namespace fs = std::filesystem;
+
+Milliseconds milliseconds(double seconds) {
+    return Milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
 
 /// A publisher with its baseline in memory. News of commits wait here until Python asks for them,
 /// so that the uploading thread never needs the interpreter.
@@ -58,9 +62,17 @@ class PublishSession {
         return *publisher_;
     }
     void stop() {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         publisher_.reset();
         baseline_.reset();
+    }
+    /// Whether the upload under way ended in time; only then may stop() be called after it.
+    bool stop_within(double seconds) {
+        nb::gil_scoped_release unlocked;
+        return !publisher_ || publisher_->stop_within(milliseconds(seconds));
+    }
+    std::optional<std::uint64_t> uncommitted() const {
+        return publisher_ ? publisher_->uncommitted() : std::nullopt;
     }
     std::vector<News> take_news() {
         const std::scoped_lock lock(mutex_);
@@ -143,7 +155,7 @@ void read_baseline(PublishSession& session, std::size_t tensor, nb::handle into)
         !buffer.hold(into, true) || buffer.bytes().size() != weights->bytes(tensor).size()) {
         raise(Error{ErrorKind::kInvalid, "the baseline has no such tensor of this size"});
     }
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::ranges::copy(weights->bytes(tensor), buffer.bytes().begin());
 }
 
@@ -162,6 +174,13 @@ void bind_report(nb::module_& module) {
         .def_ro("uploaded_bytes", &PublishReport::uploaded_bytes)
         .def_ro("reused_bytes", &PublishReport::reused_bytes)
         .def_prop_ro("state", digest_text(&PublishReport::state))
+        .def_prop_ro(
+            "anchor_failure",
+            [](const PublishReport& self) {
+                return self.anchor_failure ? std::optional(self.anchor_failure->text)
+                                           : std::nullopt;
+            },
+            "Why an anchor that was due is not there; the step is.")
         .def_ro("diff_seconds", &PublishReport::diff_seconds)
         .def_ro("upload_seconds", &PublishReport::upload_seconds)
         .def_ro("commit_seconds", &PublishReport::commit_seconds)
@@ -172,7 +191,8 @@ std::unique_ptr<PublishSession> open_session(
     const Location& where, const std::string& codec, std::uint64_t anchor_every, const Trust& trust,
     const OptionalPath& sign_key, const OptionalPath& certificate,
     const std::map<std::string, std::string>& metadata, const std::vector<fs::path>& side_files,
-    const OptionalPath& scratch, double expires_after, unsigned threads, bool keep_moves) {
+    const OptionalPath& scratch, std::optional<double> expires_after, unsigned threads,
+    bool keep_moves) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
@@ -186,7 +206,7 @@ std::unique_ptr<PublishSession> open_session(
     options.metadata = metadata;
     options.side_files = side_files;
     options.threads = threads;
-    options.expires_after = Milliseconds(static_cast<std::int64_t>(expires_after * 1000));
+    if (expires_after) options.expires_after = milliseconds(*expires_after);
     auto session = std::make_unique<PublishSession>();
     long_call([&] { return session->open(where, options, scratch.value_or(""), keep_moves); });
     return session;
@@ -241,11 +261,38 @@ void bind_publishing(nb::module_& module) {
                  AsyncPublisher& publisher = self.publisher();
                  long_call([&] { return publisher.flush(); });
              })
+        .def(
+            "flush_within",
+            [](PublishSession& self, double seconds) {
+                AsyncPublisher& publisher = self.publisher();
+                long_call([&] { return publisher.flush_within(milliseconds(seconds)); });
+            },
+            "seconds"_a, "As flush(), but waits through failures until the time is over.")
+        .def(
+            "miss",
+            [](PublishSession& self, std::uint64_t step, const std::string& kind,
+               const std::string& text) {
+                self.publisher().miss(step, Error{kind_named(kind), text});
+            },
+            "step"_a, "kind"_a, "text"_a, "A step that could not even be submitted.")
+        .def_prop_ro("uncommitted", &PublishSession::uncommitted,
+                     "The last submitted step, if it is not committed.")
         .def("stop", &PublishSession::stop)
+        .def("stop_within", &PublishSession::stop_within, "seconds"_a,
+             "Whether the upload under way has ended; if not, stop() would wait for it.")
         .def("news", &news_list, "Reports and exceptions since the last call.")
         .def("take_adopted", &PublishSession::take_adopted)
         .def("take_moves", &moves_list)
         .def("read_baseline", &read_baseline, "tensor"_a, "into"_a);
+    module.def(
+        "keep_for_ever",
+        [](nb::object object) {
+            nb::set_leak_warnings(false);
+            (void)object.release();
+        },
+        "object"_a.none(),
+        "Never destroys an object: in a forked child its threads are gone and its locks may be "
+        "held, and at exit an upload may use it that nobody can end.");
     module.def(
         "changes_by_tensor",
         [](const Location& where, std::uint64_t seq, const Trust& trust) {
@@ -260,12 +307,12 @@ void bind_publishing(nb::module_& module) {
             return list;
         },
         "where"_a, "seq"_a, "trust"_a = Trust{},
-        nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> "
+        nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> "
                 "list[tuple[str, int, int, int]]"),
         "[(name, elements, changed elements, stored bytes), …] of a commit's delta.");
     module.def("open_publish_session", &open_session, "where"_a, "codec"_a, "anchor_every"_a,
                "trust"_a, "sign_key"_a.none(), "certificate"_a.none(), "metadata"_a, "side_files"_a,
-               "scratch"_a.none(), "expires_after"_a, "threads"_a, "keep_moves"_a);
+               "scratch"_a.none(), "expires_after"_a.none(), "threads"_a, "keep_moves"_a);
 }
 
 }  // namespace wisp::python

@@ -8,6 +8,7 @@
 
 #include "calls.hpp"
 #include "wisp/printable.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp::python {
 namespace {
@@ -155,10 +156,14 @@ nb::list move_list(const ReplicaMove& move) {
     return list;
 }
 
-void Gate::close() {
+bool Gate::close() {
+    constexpr Milliseconds kLook(50);  // how often it looks whether the work is to end
     std::unique_lock lock(mutex_);
-    opened_.wait(lock, [&] { return !closed_; });
+    while (!opened_.wait_for(lock, kLook, [&] { return !closed_; })) {
+        if (stopped()) return false;
+    }
     closed_ = true;
+    return true;
 }
 
 void Gate::open() {

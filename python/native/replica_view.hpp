@@ -38,8 +38,9 @@ nb::list move_list(const ReplicaMove& move);
 /// Either readers hold it, or a move does.
 class Gate {
   public:
-    /// Waits for others to let go. Must not be called with the interpreter lock held.
-    void close();
+    /// Waits for others to let go; false when the caller's work is to end before they do. Must not
+    /// be called with the interpreter lock held.
+    bool close();
     void open();
 
   private:

@@ -8,6 +8,7 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "reports.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::python {
 
@@ -15,8 +16,10 @@ using namespace nb::literals;
 
 RunOptions run_options(const Trust& trust) {
     RunOptions options;
-    for (const std::string& key : trust)
+    for (const std::string& key : trust.keys)
         options.trust.keys.push_back(value_of(PublicKey::load(key)));
+    options.trust.min_serial = trust.min_serial;
+    options.expected_run = trust.run_id;
     return options;
 }
 
@@ -102,9 +105,22 @@ InitReport init(const Location& where, bool single_writer, const std::optional<L
     return long_call([&] { return init_run(where, options); });
 }
 
+void bind_trust(nb::module_& module) {
+    nb::class_<Trust>(module, "Trust", "Whom to believe, and which run.")
+        .def(nb::new_(
+                 [](std::vector<std::string> keys, std::uint64_t min_serial, std::string run_id) {
+                     return Trust{std::move(keys), min_serial, std::move(run_id)};
+                 }),
+             "keys"_a = std::vector<std::string>{}, "min_serial"_a = 0, "run_id"_a = "")
+        .def_ro("keys", &Trust::keys)
+        .def_ro("min_serial", &Trust::min_serial)
+        .def_ro("run_id", &Trust::run_id, "Empty: whichever run is at the address.");
+}
+
 }  // namespace
 
 void bind_runs(nb::module_& module) {
+    bind_trust(module);
     bind_lines(module);
     bind_status(module);
     module.def("init_run", &init, "where"_a, "single_writer"_a = false, "branch_of"_a = nb::none(),

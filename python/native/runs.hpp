@@ -1,6 +1,7 @@
 // What all calls on runs take from Python: whom to believe, and who signs.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,8 +11,12 @@
 
 namespace wisp::python {
 
-/// Public keys as text or as paths of files. None: unsigned runs are accepted.
-using Trust = std::vector<std::string>;
+/// Whom to believe, and which run.
+struct Trust {
+    std::vector<std::string> keys;  // as text or as paths of files; none: unsigned runs pass
+    std::uint64_t min_serial = 0;   // certificates below it are revoked
+    std::string run_id;             // empty: whichever run is at the address
+};
 
 /// Raises what PublicKey::load says.
 RunOptions run_options(const Trust& trust);

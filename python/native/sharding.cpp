@@ -170,14 +170,16 @@ WovenSession open_woven(const Location& where, const std::vector<SchemaEntry>& s
                         const OptionalPath& sign_key, const OptionalPath& certificate,
                         const std::map<std::string, std::string>& metadata,
                         const std::vector<fs::path>& side_files, const OptionalPath& scratch,
-                        double expires_after) {
+                        std::optional<double> expires_after) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
     options.anchor_every = anchor_every;
     options.metadata = metadata;
     options.side_files = side_files;
-    options.expires_after = Milliseconds(static_cast<std::int64_t>(expires_after * 1000));
+    if (expires_after) {
+        options.expires_after = Milliseconds(static_cast<std::int64_t>(*expires_after * 1000));
+    }
     return {schema_from(schema), long_call([&] {
                 return WovenPublisher::open(where, scratch.value_or(fs::path()), options);
             })};
@@ -227,7 +229,7 @@ void bind_woven(nb::module_& module) {
     module.def("open_woven_session", &open_woven, "where"_a, "schema"_a, "anchor_every"_a = 0,
                "trust"_a = Trust{}, "sign_key"_a = nb::none(), "certificate"_a = nb::none(),
                "metadata"_a = PublishOptions().metadata, "side_files"_a = std::vector<fs::path>{},
-               "scratch"_a = nb::none(), "expires_after"_a = 0.0);
+               "scratch"_a = nb::none(), "expires_after"_a = nb::none());
 }
 
 }  // namespace

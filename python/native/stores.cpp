@@ -37,7 +37,7 @@ class PythonStore : public Store {
         terms_.few_requests = nb::cast<bool>(nb::getattr(store_, "few_requests", nb::bool_(false)));
     }
     ~PythonStore() override {
-        nb::gil_scoped_acquire lock;
+        const Locked lock;
         store_.reset();
     }
     PythonStore(const PythonStore&) = delete;

@@ -106,8 +106,10 @@ void bind_upkeep(nb::module_& module) {
         "retain_run",
         [](const Location& where, std::uint64_t keep_anchors, double grace, double orphan_age,
            bool dry_run, const Trust& trust, const OptionalPath& sign_key,
-           const OptionalPath& certificate, const OptionalPath& work, const OptionalPath& base) {
+           const OptionalPath& certificate, const OptionalPath& work, const OptionalPath& base,
+           const std::vector<std::string>& release_branches) {
             RetainOptions options;
+            options.release_branches = release_branches;
             options.upkeep = upkeep_options(trust, sign_key, certificate, work, base, 0);
             options.keep_anchors = keep_anchors;
             options.grace = Milliseconds(static_cast<std::int64_t>(grace * 1000));
@@ -117,7 +119,7 @@ void bind_upkeep(nb::module_& module) {
         },
         "where"_a, "keep_anchors"_a, "grace"_a, "orphan_age"_a, "dry_run"_a, "trust"_a = Trust{},
         "sign_key"_a = nb::none(), "certificate"_a = nb::none(), "work"_a = nb::none(),
-        "base"_a = nb::none());
+        "base"_a = nb::none(), "release_branches"_a = std::vector<std::string>());
     module.def(
         "scrub_run",
         [](const Location& where, bool replay, const Trust& trust, const OptionalPath& work,

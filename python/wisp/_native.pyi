@@ -230,6 +230,21 @@ def open_location(url: str) -> Location: ...
 def locate(store: object, prefix: str = ...) -> Location:
     """A place in a store written in Python."""
 
+class Trust:
+    """Whom to believe, and which run."""
+
+    def __init__(self, keys: Sequence[str] = ..., min_serial: int = ..., run_id: str = ...) -> None: ...
+
+    @property
+    def keys(self) -> list[str]: ...
+
+    @property
+    def min_serial(self) -> int: ...
+
+    @property
+    def run_id(self) -> str:
+        """Empty: whichever run is at the address."""
+
 class LogLine:
     """One commit of a run."""
 
@@ -326,6 +341,10 @@ class RunStatus:
     def is_signed(self) -> bool: ...
 
     @property
+    def roots(self) -> list[str]:
+        """Ids of the keys that vouch for it."""
+
+    @property
     def head(self) -> LogLine | None:
         """None: nothing was published yet."""
 
@@ -370,6 +389,9 @@ class InitReport:
     def run(self) -> str: ...
 
     @property
+    def is_signed(self) -> bool: ...
+
+    @property
     def already_there(self) -> bool: ...
 
     @property
@@ -378,11 +400,11 @@ class InitReport:
     @property
     def shared_bytes(self) -> int: ...
 
-def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ...) -> InitReport: ...
+def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., roots: Trust = ...) -> InitReport: ...
 
-def read_log(where: Location, count: int, trust: Sequence[str] = ...) -> list[LogLine]: ...
+def read_log(where: Location, count: int, trust: Trust = ...) -> list[LogLine]: ...
 
-def read_status(where: Location, count_objects: bool = ..., trust: Sequence[str] = ...) -> RunStatus: ...
+def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) -> RunStatus: ...
 
 SHARD_LOG2_BLOCK_ELEMENTS: int = ...
 
@@ -435,9 +457,9 @@ class WovenSession:
     @property
     def run(self) -> str: ...
 
-def open_woven_session(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], anchor_every: int = ..., trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., metadata: Mapping[str, str] = ..., side_files: Sequence[str | os.PathLike] = ..., scratch: str | os.PathLike | None = ..., expires_after: float = ...) -> WovenSession: ...
+def open_woven_session(where: Location, schema: Sequence[tuple[str, str, Sequence[int]]], anchor_every: int = ..., trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., metadata: Mapping[str, str] = ..., side_files: Sequence[str | os.PathLike] = ..., scratch: str | os.PathLike | None = ..., expires_after: float | None = ...) -> WovenSession: ...
 
-def pull_head(where: Location, folder: str | os.PathLike, trust: Sequence[str] = ..., threads: int = ...) -> str | None:
+def pull_head(where: Location, folder: str | os.PathLike, trust: Trust = ..., threads: int = ...) -> str | None:
     """
     The newest state into a folder; its digest, or None when there is none yet.
     """
@@ -579,13 +601,13 @@ class DoctorReport:
 
 def examine(where: Location, quick: bool = ...) -> DoctorReport: ...
 
-def compact_run(where: Location, trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> CompactReport: ...
+def compact_run(where: Location, trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> CompactReport: ...
 
-def retain_run(where: Location, keep_anchors: int, grace: float, orphan_age: float, dry_run: bool, trust: Sequence[str] = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ...) -> RetainReport: ...
+def retain_run(where: Location, keep_anchors: int, grace: float, orphan_age: float, dry_run: bool, trust: Trust = ..., sign_key: str | os.PathLike | None = ..., certificate: str | os.PathLike | None = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., release_branches: Sequence[str] = ...) -> RetainReport: ...
 
-def scrub_run(where: Location, replay: bool, trust: Sequence[str] = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ScrubReport: ...
+def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ScrubReport: ...
 
-def export_step(where: Location, output: str | os.PathLike, step: int | None = ..., trust: Sequence[str] = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ExportReport: ...
+def export_step(where: Location, output: str | os.PathLike, step: int | None = ..., trust: Trust = ..., work: str | os.PathLike | None = ..., base: str | os.PathLike | None = ..., threads: int = ...) -> ExportReport: ...
 
 class FollowEvent:
     """One move of a follower."""
@@ -688,7 +710,7 @@ class TakenState:
 class FollowSession:
     """The C++ side of wisp.Follower."""
 
-    def __init__(self, where: Location, on_event: object, trust: Sequence[str], base: str | os.PathLike | None, scratch: str | os.PathLike | None, replica_id: str, poll: float, heartbeat: float, max_staleness: float, accept_rewind: bool, threads: int, parallel_fetches: int) -> None: ...
+    def __init__(self, where: Location, on_event: object, trust: Trust, base: str | os.PathLike | None, scratch: str | os.PathLike | None, replica_id: str, poll: float, heartbeat: float, max_staleness: float, accept_rewind: bool, threads: int, parallel_fetches: int) -> None: ...
 
     def into_folder(self, folder: str | os.PathLike) -> None: ...
 
@@ -705,7 +727,13 @@ class FollowSession:
 
     def follow(self) -> FollowReport | None: ...
 
+    def arm(self) -> None: ...
+
     def halt(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def reclaim(self) -> None: ...
 
     def wake(self) -> None: ...
 
@@ -763,6 +791,10 @@ class PublishReport:
     def state(self) -> str: ...
 
     @property
+    def anchor_failure(self) -> str | None:
+        """Why an anchor that was due is not there; the step is."""
+
+    @property
     def diff_seconds(self) -> float: ...
 
     @property
@@ -816,7 +848,22 @@ class PublishSession:
 
     def flush(self) -> None: ...
 
+    def flush_within(self, seconds: float) -> None:
+        """As flush(), but waits through failures until the time is over."""
+
+    def miss(self, step: int, kind: str, text: str) -> None:
+        """A step that could not even be submitted."""
+
+    @property
+    def uncommitted(self) -> int | None:
+        """The last submitted step, if it is not committed."""
+
     def stop(self) -> None: ...
+
+    def stop_within(self, seconds: float) -> bool:
+        """
+        Whether the upload under way has ended; if not, stop() would wait for it.
+        """
 
     def news(self) -> list:
         """Reports and exceptions since the last call."""
@@ -827,12 +874,17 @@ class PublishSession:
 
     def read_baseline(self, tensor: int, into: object) -> None: ...
 
-def changes_by_tensor(where: Location, seq: int, trust: Sequence[str] = []) -> list[tuple[str, int, int, int]]:
+def keep_for_ever(object: object | None) -> None:
+    """
+    Never destroys an object: in a forked child its threads are gone and its locks may be held, and at exit an upload may use it that nobody can end.
+    """
+
+def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> list[tuple[str, int, int, int]]:
     """
     [(name, elements, changed elements, stored bytes), …] of a commit's delta.
     """
 
-def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Sequence[str], sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float, threads: int, keep_moves: bool) -> PublishSession: ...
+def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Trust, sign_key: str | os.PathLike | None, certificate: str | os.PathLike | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike], scratch: str | os.PathLike | None, expires_after: float | None, threads: int, keep_moves: bool) -> PublishSession: ...
 
 class EngineReport:
     """What one server answered, or did not."""
@@ -883,7 +935,7 @@ class EngineReport:
 class DriveSession:
     """Use wisp.engines.Driver."""
 
-    def __init__(self, run: str, vllm: Sequence[str], sglang: Sequence[str], api_key: str, trust: Sequence[str], mode: str, timeout: float, connect_timeout: float, answer_timeout: float, watch: float, on_report: object | None = ...) -> None: ...
+    def __init__(self, run: str, vllm: Sequence[str], sglang: Sequence[str], api_key: str, trust: Trust, mode: str, timeout: float, connect_timeout: float, answer_timeout: float, watch: float, on_report: object | None = ...) -> None: ...
 
     def update(self, step: int, state: str) -> list[EngineReport]: ...
 

@@ -49,7 +49,8 @@ class BucketWeightTransfer:
       until then TRL's model_version is ahead of the servers. "raise": it ends the training.
     server_run: the run's address as the servers see it, if it is another.
     api_key: what the servers were given as --api-key.
-    trust: public keys that trainer and servers prove the run's signatures with.
+    trust: public keys that trainer and servers prove the run's signatures with; `min_serial` and
+      `run_id` are for both, too.
     Other options are those of wisp.Publisher.
     """
 
@@ -236,6 +237,8 @@ class BucketWeightTransfer:
             mode=self._mode,
             timeout=self._timeout,
             trust=self._options["trust"],
+            min_serial=self._options.get("min_serial", 0),
+            run_id=self._options.get("run_id"),
             api_key=self._api_key,
             on_report=self._hear,
         )

@@ -31,7 +31,8 @@ class Driver:
     servers: addresses of vLLM servers, "http://host:port"; `sglang`: of SGLang servers.
     mode: what becomes of requests under way: "keep" (they wait), "wait" (they end first), "abort".
     timeout: seconds for setting a server up, and for staging a step with the switch.
-    trust: public keys (text or files) that the servers are to trust.
+    trust: public keys (text or files) that the servers are to trust; `min_serial`, `run_id`: what
+        they are to demand of certificates and run, as of a wisp.Follower.
     api_key: for servers started with --api-key; WISP_API_KEY by default. Sent to them alone.
     watch: seconds between looks at servers between two updates; 0: never.
     on_report: called with a `Report` of every move, failure and recovery, on another thread.
@@ -46,6 +47,8 @@ class Driver:
         mode: str = "keep",
         timeout: float = 300.0,
         trust: str | os.PathLike[str] | Iterable[Any] | None = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         api_key: str | None = None,
         connect_timeout: float = 5.0,
         answer_timeout: float = 15.0,
@@ -58,7 +61,7 @@ class Driver:
             list(servers),
             list(sglang),
             os.environ.get("WISP_API_KEY", "") if api_key is None else api_key,
-            trust_of(trust),
+            trust_of(trust, min_serial, run_id),
             mode,
             timeout,
             connect_timeout,

@@ -2,7 +2,8 @@
 
 The folder belongs to one user and one run. `state-N.safetensors` holds the newest proven state,
 `move-N` what changed on the way to it, `turn` is locked by the feed while it writes the state and
-by readers while they read it whole. Positions are int64, bits have the width of their elements.
+by readers while they read it whole; it holds the state's number, 0 while it is written. Positions
+are int64, bits have the width of their elements.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,10 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Invalid
+from .errors import Invalid, Unavailable
 from .targets import UNSIGNED, element_width
 
-__all__ = ["FeedSettings", "MappedState", "Move", "feed_folder", "feed_home", "read_move", "turn"]
+__all__ = [
+    "FeedSettings",
+    "MappedState",
+    "Move",
+    "StateMoved",
+    "feed_folder",
+    "feed_home",
+    "read_move",
+    "turn",
+]
 
 
 @dataclass
@@ -37,6 +48,8 @@ class FeedSettings:
     base: str | None = None  #: a checkpoint to start from instead of fetching one
     scratch: str | None = None
     replica_id: str = ""
+    min_serial: int = 0  #: certificates below it are revoked
+    run_id: str = ""  #: the run that must be at the address; empty: whichever is there
 
     def as_json(self) -> str:
         """For the process that feeds."""
@@ -52,7 +65,8 @@ def feed_home() -> Path:
 
 def feed_folder(settings: FeedSettings) -> Path:
     """The folder of this run's feed; made if it is not there."""
-    key = json.dumps([settings.run, sorted(settings.trust)])
+    believed = [sorted(settings.trust), settings.min_serial, settings.run_id]
+    key = json.dumps([settings.run, *believed])
     return _own_folder(feed_home() / hashlib.sha256(key.encode()).hexdigest()[:20])
 
 
@@ -64,12 +78,32 @@ def _own_folder(path: Path) -> Path:
     return path
 
 
+class Turn:
+    """A reader's: the feed waits for it to end, unless its process is stopped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.serial = self._now()  #: of the state; 0: there is none
+
+    def _now(self) -> int:
+        return int.from_bytes(os.pread(self._descriptor, 8, 0), "little")
+
+    def check(self) -> None:
+        """Raises StateMoved if what was read so far may be of two states."""
+        if self._now() != self.serial:
+            raise StateMoved("the state was written to while it was read; try again")
+
+
 @contextmanager
-def turn(folder: Path) -> Iterator[int]:
-    """Keeps the state as it is while it is read; gives its serial number, 0 if there is none."""
+def turn(folder: Path) -> Iterator[Turn]:
+    """Keeps the state as it is while it is read; check() before you use what you read."""
     with open(folder / "turn", "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        yield int.from_bytes(file.read(8), "little")
+        yield Turn(file.fileno())
+
+
+class StateMoved(Unavailable):
+    """Read again: the feed did not wait for this reader."""
 
 
 class WriterTurn:
@@ -81,9 +115,10 @@ class WriterTurn:
         self._held = False
 
     def take(self) -> None:
-        """Waits for readers to let go. Taking it twice is taking it once."""
+        """Waits for readers that read. Taking it twice is taking it once."""
         if not self._held:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            while not self._locks() and not self._is_kept_by_stopped():
+                time.sleep(0.01)
             self._held = True
             # Should this process die now, the kernel lets readers in to what is no state.
             os.pwrite(self._file.fileno(), bytes(8), 0)
@@ -94,6 +129,37 @@ class WriterTurn:
             os.pwrite(self._file.fileno(), serial.to_bytes(8, "little"), 0)
             fcntl.flock(self._file, fcntl.LOCK_UN)
             self._held = False
+
+    def _locks(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _is_kept_by_stopped(self) -> bool:
+        """Whether all who keep it are stopped: nobody waits for those, and they check() later."""
+        keepers = _keepers(self._file.fileno())
+        return bool(keepers) and all(_is_stopped(process) for process in keepers)
+
+
+def _keepers(descriptor: int) -> list[int]:
+    """The processes that have a file locked; none where the system does not tell."""
+    file = os.fstat(descriptor)
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    try:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return []
+    return [int(line[4]) for line in lines if line[1] == "FLOCK" and line[5] == place]
+
+
+def _is_stopped(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in "Tt"
 
 
 def state_layout(schema: list[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes, list[int], int]:

@@ -37,6 +37,7 @@ class Board:
         self.moves: tuple[Move, ...] = ()
         self.head_seq = 0
         self.lag = 0
+        self.expired = False  #: the newest commit is older than it should be
         self.passes = 0
         self.failure: str | None = None
         self.faults: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class Board:
             else:
                 new.ranks[message["label"]] = message["report"]
         if "passes" in message:
-            for name in ("head_seq", "lag", "passes", "failure"):
+            for name in ("head_seq", "lag", "expired", "passes", "failure"):
                 setattr(new, name, message[name])
             new.faults = tuple(message["faults"])
         return new
@@ -127,9 +128,13 @@ class FeedLink:
 
     @contextmanager
     def state(self, board: Board) -> Iterator[MappedState | None]:
-        """The state that `board` shows, kept as it is; None when it has moved on."""
-        with turn(self.folder) as serial:
-            if board.at is None or serial != board.at["serial"] or board.pid != self.board.pid:
+        """The state that `board` shows, kept as it is; None when it has moved on.
+
+        Raises StateMoved at the end if it was not kept, since this process was stopped meanwhile.
+        """
+        with turn(self.folder) as held:
+            at = board.at
+            if at is None or held.serial != at["serial"] or board.pid != self.board.pid:
                 yield None
                 return
             if self._state is None or self._state_file != board.file:
@@ -140,6 +145,7 @@ class FeedLink:
                     return
                 self._state_file = board.file
             yield self._state
+            held.check()
 
     def close(self) -> None:
         """The feed ends by itself when nobody is left."""

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ from typing import Any
 
 from . import _native
 from .errors import Invalid, Unavailable
+from .forks import OfOneProcess
 from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
 from .runs import trust_of
 from .stores import RunAddress, location
 from .targets import connect
 
 __all__ = ["Follower", "SyncReport"]
+
+#: Seconds that stop() and close() wait for what a store does; a move that has begun is finished.
+_PATIENCE = 0.8
+_PATIENCE_WITH_FAREWELL = 0.3
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class SyncReport:
         return html_table("SyncReport", [], self._rows())
 
 
-class Follower:
+class Follower(OfOneProcess):
     """Brings `target` to the newest committed step of `run`, and keeps it there.
 
     `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that
@@ -71,6 +77,8 @@ class Follower:
 
     base: a checkpoint to start from instead of fetching an anchor.
     trust: public keys (text or files); with any, only what they signed or certified is accepted.
+    min_serial: certificates with a lower serial are revoked.
+    run_id: the identity of the run that must be there (wisp.init tells it); another is Forked.
     scratch: a folder for what is being fetched, kept so that a restart resumes; else a
         temporary one.
     replica_id: the name under which `wisp.status` shows this follower.
@@ -90,6 +98,8 @@ class Follower:
         *,
         base: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
         replica_id: str = "",
         poll: float = 1.0,
@@ -110,6 +120,8 @@ class Follower:
         self._changed = threading.Condition()
         self._moving = threading.Lock()  # one thread moves the session at a time
         self._thread: threading.Thread | None = None
+        self._left_behind: threading.Thread | None = None  # in a store that it cannot leave
+        self._abandoned = False  # the replica was taken away from whoever moved it
         self._holder: int | None = None
         self._error: BaseException | None = None
         self._events: list[_native.FollowEvent] = []
@@ -126,7 +138,7 @@ class Follower:
         self._session = _native.FollowSession(
             self._place,
             on_event,
-            trust_of(trust),
+            trust_of(trust, min_serial, run_id),
             None if base is None else os.fspath(base),
             None if scratch is None else os.fspath(scratch),
             replica_id,
@@ -137,6 +149,7 @@ class Follower:
             threads,
             parallel_fetches,
         )
+        self._own(self._session)
         connect(
             self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device
         )
@@ -156,6 +169,7 @@ class Follower:
         self._forbid_when_held("sync()")
         if self._thread is not None:
             return self._sync_behind()
+        self._take_back()
         with self._moving:
             return self._sync_here()
 
@@ -184,7 +198,9 @@ class Follower:
             raise Invalid("this follower is closed")
         if self._thread is not None:
             return self
+        self._take_back()
         self._error = None
+        self._session.arm()
         self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
         _running.add(self)
         self._state = "following"
@@ -192,7 +208,13 @@ class Follower:
         return self
 
     def stop(self) -> None:
-        """Ends the background thread after the move under way; raises what had ended it before."""
+        """Ends the background thread after the move under way; raises what had ended it before.
+
+        Returns within about a second, whatever the store does: transfers and waits are broken off.
+        A store written in Python that does not return keeps its thread; a warning says so, and
+        that thread changes nothing any more when it comes back.
+        """
+        self._require_own()
         self._halt()
         error, self._error = self._error, None
         if error is not None:
@@ -211,6 +233,7 @@ class Follower:
         """
         self._forbid_when_held("rollback()")
         self._halt()
+        self._take_back()
         with self._moving:
             self._step = self._session.step_back()
             self._state = "rolled_back"
@@ -221,8 +244,10 @@ class Follower:
 
         False: somebody else wrote to it, and the next sync() takes the whole state anew.
         """
+        self._require_own()
         running = self._alive()
         self._halt()
+        self._take_back()
         try:
             with self._moving:
                 return self._session.prove()
@@ -247,24 +272,38 @@ class Follower:
             self._session.release()
 
     def close(self) -> None:
-        """Ends the follower; the target stays as it is."""
+        """Ends the follower, and a sync() of another thread with it; the target stays as it is.
+
+        Returns within about a second, as stop() does.
+        """
+        self._require_own()
         if self._state == "closed":
             return
         self._halt()
-        with self._moving:
-            self._session.shut()
-            self._state = "closed"
+        self._state = "closed"
+        end = time.monotonic() + _PATIENCE
+        while self._left_behind is None and not self._moving.acquire(timeout=0.05):
+            self._session.halt()
+            if time.monotonic() > end:
+                self._abandon()
+                self._warn_of_left_behind()
+                return  # whoever moves it shuts it
+        if self._left_behind is None:
+            self._moving.release()
+            self._shut()
 
     def __enter__(self) -> Follower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._is_inherited:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Follower of {self._place.url}, step {self._step}, {self._state}>"
 
     def _forbid_when_held(self, what: str) -> None:
+        self._require_own()
         if self._holder == threading.get_ident():
             raise Invalid(f"{what} inside hold() would wait for itself")
 
@@ -273,10 +312,14 @@ class Follower:
             raise Invalid("this follower is closed")
         started = time.monotonic()
         self._events = []
-        report = self._session.catch_up()
+        self._session.arm()
+        try:
+            report = self._session.catch_up()
+        finally:
+            self._shut_if_closed()
         if report.has_state:
             self._step = report.step
-        self._state = "idle"
+        self._become("idle")
         return self._report(report, self._events, time.monotonic() - started)
 
     def _sync_behind(self) -> SyncReport:
@@ -322,10 +365,14 @@ class Follower:
     def _follow(self) -> None:
         try:
             with self._moving:
-                self._session.follow()
+                try:
+                    self._session.follow()
+                finally:
+                    self._shut_if_closed()
         except BaseException as error:  # noqa: BLE001 - told to whoever asks next
-            self._error = error
-            self._state = "failed"
+            if threading.current_thread() is not self._left_behind:
+                self._error = error
+                self._become("failed")
         with self._changed:
             self._changed.notify_all()
 
@@ -335,13 +382,61 @@ class Follower:
             return
         if thread is threading.current_thread():
             raise Invalid("on_step cannot stop the thread that it runs on; raise instead")
-        while thread.is_alive():
-            self._session.halt()
-            thread.join(0.05)
+        self._session.halt()
+        thread.join(_PATIENCE)
+        if thread.is_alive():
+            self._abandon()
+            self._left_behind = thread if thread.is_alive() else None
         self._thread = None
         _running.discard(self)
         if self._state == "following":
             self._state = "idle"
+        if self._left_behind is not None:
+            self._warn_of_left_behind()
+
+    def _warn_of_left_behind(self) -> None:
+        warnings.warn(
+            f"the store of {self._place.url} does not return: the thread that asked it is left "
+            "behind, and changes nothing any more; see why the store hangs",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def _take_back(self) -> None:
+        """The replica, from a thread that was left behind and has come back since."""
+        if self._state == "closed":
+            raise Invalid("this follower is closed")
+        if self._left_behind is not None and self._left_behind.is_alive():
+            raise Unavailable(
+                f"the store of {self._place.url} still holds a thread of this follower; wait for "
+                "it to return, or make another follower"
+            )
+        self._left_behind = None
+        if self._abandoned:
+            self._session.reclaim()
+            self._abandoned = False
+
+    def _abandon(self) -> None:
+        """Waits for a move that has begun; no other one begins."""
+        self._abandoned = True
+        self._session.abandon()
+
+    def _become(self, state: str) -> None:
+        if self._state != "closed":
+            self._state = state
+
+    def _shut_if_closed(self) -> None:
+        """By whoever was moving it when close() could not wait any longer."""
+        if self._state == "closed":
+            self._session.shut()
+
+    def _shut(self) -> None:
+        """With a last heartbeat, in a thread of its own: the store may not return from that."""
+        thread = threading.Thread(target=self._session.shut, name="wisp-farewell", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_WITH_FAREWELL)
+        if thread.is_alive():
+            self._warn_of_left_behind()
 
     def _take(self, event: _native.FollowEvent) -> None:
         moved = event.kind in ("applied", "joined")
@@ -363,7 +458,10 @@ _running: weakref.WeakSet[Follower] = weakref.WeakSet()
 
 @atexit.register
 def _halt_all() -> None:
-    for follower in list(_running):
+    followers = [f for f in list(_running) if not f._is_inherited]
+    for follower in followers:
+        follower._session.halt()
+    for follower in followers:
         follower._halt()
 
 

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import sys
 import tempfile
+from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
@@ -18,9 +22,14 @@ from .tensors import is_dtensor
 
 __all__ = ["PublishCallback"]
 
+logger = logging.getLogger("wisp")
+
 
 class PublishCallback(TrainerCallback):  # type: ignore[misc]
     """Publishes the trainer's model after each `every` optimizer steps, and closes at the end.
+
+    The end is also an exception out of train(), if the callback was handed to the trainer's
+    constructor; one that was added later is closed by close(), or when the process ends.
 
     The initial weights are published when training begins, so that rollout servers can start; the
     step is the trainer's global step. Other options are those of wisp.Publisher. The model's
@@ -35,11 +44,31 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         self.run = run
         self.every = every
         self.options = options
-        self.publisher: Any = None
+        self.publisher: Any = None  #: of the newest training, for its stats
+        self._open: Any = None  # the same, until it is closed
         self._last: int | None = None
         self._side_files: tempfile.TemporaryDirectory[str] | None = None
 
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Trainers tell callbacks nothing of exceptions, so train() is watched."""
+        trainer = _calling_trainer(self)
+        if trainer is None:
+            return
+        train = trainer.train
+
+        @functools.wraps(train)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return train(*args, **kwargs)
+            except BaseException:
+                self._close_after_failure()
+                raise
+
+        trainer.train = watched
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.close()  # of a training that ended without saying so
+        self._last = None
         model = unwrapped(kwargs["model"])
         if _is_sharded(model):
             from .sharded import ShardedPublisher
@@ -47,6 +76,7 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
             self.publisher = ShardedPublisher(self.run, model, **self._with_side_files(model, kwargs))
         elif state.is_world_process_zero:
             self.publisher = Publisher(self.run, model, **self._with_side_files(model, kwargs))
+        self._open = self.publisher
         self._publish(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -56,10 +86,24 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The last weights are published whatever `every` says."""
         self._publish(state.global_step)
-        if self.publisher is not None:
-            self.publisher.close()
-        if self._side_files is not None:
-            self._side_files.cleanup()
+        self.close()
+
+    def close(self) -> None:
+        """Commits what was published, and lets go of the run. May be called twice."""
+        publisher, self._open = self._open, None
+        try:
+            if publisher is not None:
+                publisher.close()
+        finally:
+            if self._side_files is not None:
+                self._side_files.cleanup()
+                self._side_files = None
+
+    def _close_after_failure(self) -> None:
+        try:
+            self.close()
+        except Exception as error:  # the training's own exception is on its way
+            logger.error("the last steps are not in %s: %s", self.publisher.url, error)
 
     def _publish(self, step: int) -> None:
         if self.publisher is None or step == self._last:
@@ -80,3 +124,15 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
 
 def _is_sharded(model: Any) -> bool:
     return any(is_dtensor(p) for p in model.parameters())
+
+
+def _calling_trainer(callback: Any) -> Any:
+    """The trainer whose constructor calls: callbacks are not told."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        handler = getattr(caller, "callback_handler", None)
+        if handler is not None and callback in getattr(handler, "callbacks", ()):
+            return caller
+        frame = frame.f_back
+    return None

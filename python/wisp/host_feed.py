@@ -28,6 +28,7 @@ import numpy as np
 from . import _native
 from .errors import Error
 from .feed_files import FeedSettings, Move, WriterTurn, state_layout, write_move
+from .feed_readers import FeedReader
 from .follower import Follower
 from .targets import SharedTarget, element_width
 
@@ -113,13 +114,14 @@ class Feed:
         self._folder = folder
         self._settings = settings
         self._lock = threading.Lock()
-        self._readers: dict[socket.socket, str] = {}
+        self._readers: set[FeedReader] = set()
+        self._ranks: dict[str, FeedReader] = {}  # who speaks for which
         self._had_readers = False
         self._alone_since = time.monotonic()
         self._shared = _SharedState(folder)
         self._moves: list[Move] = []
         self._board: dict[str, Any] = {
-            "pid": os.getpid(), "at": None, "head_seq": 0, "lag": 0, "passes": 0,
+            "pid": os.getpid(), "at": None, "head_seq": 0, "lag": 0, "expired": False, "passes": 0,
             "failure": None, "faults": [], "ranks": {},
         }  # fmt: skip
         self._looking = threading.Event()
@@ -136,6 +138,8 @@ class Feed:
             base=base if self._trusts_base else None,
             trust=settings.trust,
             scratch=settings.scratch,
+            min_serial=settings.min_serial,
+            run_id=settings.run_id or None,
             replica_id=settings.replica_id,
             poll=settings.poll,
         )
@@ -147,6 +151,7 @@ class Feed:
         with self._lock:
             self._board["head_seq"] = max(event.head_seq, event.seq)
             self._board["lag"] = event.lag_steps
+            self._board["expired"] = event.expired
             if event.kind in ("applied", "joined"):
                 self._moved(event)
             elif event.kind == "fault":
@@ -216,7 +221,7 @@ class Feed:
         self._tell_news()
 
     def _news(self) -> dict[str, Any]:
-        names = ("head_seq", "lag", "passes", "failure", "faults")
+        names = ("head_seq", "lag", "expired", "passes", "failure", "faults")
         return {name: self._board[name] for name in names}
 
     def _tell_news(self) -> None:
@@ -233,15 +238,16 @@ class Feed:
         self._tell(self._everything())
 
     def _tell(self, message: dict[str, Any]) -> None:
-        """To every reader; one that does not listen is let go."""
-        line = json.dumps(message).encode() + b"\n"
-        for reader in list(self._readers):
-            try:
-                reader.sendall(line)
-            except OSError:
-                self._readers.pop(reader, None)
-                with contextlib.suppress(OSError):
-                    reader.shutdown(socket.SHUT_RDWR)
+        """To every reader; one that takes nothing is let go, and waited for by nobody."""
+        line = _line(message)
+        lost = [reader for reader in self._readers if not reader.tell(line)]
+        self._readers.difference_update(lost)
+        for reader in lost:
+            reader.let_go()
+            self._fault(
+                f"{reader.name} does not take what the feed tells it and was let go; it comes back "
+                "by itself once it runs again"
+            )
 
     def serve(self, listener: socket.socket) -> None:
         """Until nobody listens any more."""
@@ -250,9 +256,9 @@ class Feed:
         listener.settimeout(0.5)
         while not self._is_lonely():
             with contextlib.suppress(TimeoutError):
-                reader, _ = listener.accept()
-                reader.settimeout(10)
-                threading.Thread(target=self._hear, args=(reader,), daemon=True).start()
+                connection, _ = listener.accept()
+                connection.settimeout(None)  # its own threads wait for it, and nobody else
+                threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
         self._follower._halt()
 
     def _is_lonely(self) -> bool:
@@ -263,32 +269,33 @@ class Feed:
             patience = _LONELY if self._had_readers else _AWAITED
             return time.monotonic() - self._alone_since > patience
 
-    def _hear(self, reader: socket.socket) -> None:
-        label = ""
+    def _hear(self, connection: socket.socket) -> None:
+        reader = FeedReader(connection)
         with self._lock:
-            reader.sendall(json.dumps(self._everything()).encode() + b"\n")
-            self._readers[reader] = ""
+            reader.tell(_line(self._everything()))
+            self._readers.add(reader)
             self._had_readers = True
-        reader.settimeout(None)
         try:
-            for line in reader.makefile("rb"):
+            for line in connection.makefile("rb"):
                 message = json.loads(line)
                 if message["kind"] == "look":
                     self._looking.set()
                 elif message["kind"] == "rank":
-                    label = message["label"]
-                    self._rank(label, message["report"])
-        except (OSError, ValueError, KeyError):
+                    self._rank(reader, message["label"], message["report"])
+        except (OSError, ValueError, KeyError, TypeError):
             pass
         with self._lock:
-            self._readers.pop(reader, None)
-            if label:
-                self._board["ranks"].pop(label, None)
-                self._tell({"kind": "rank", "label": label, "report": None})
+            self._readers.discard(reader)
+            if self._ranks.get(reader.label) is reader:
+                del self._ranks[reader.label]
+                self._board["ranks"].pop(reader.label, None)
+                self._tell({"kind": "rank", "label": reader.label, "report": None})
         reader.close()
 
-    def _rank(self, label: str, report: dict[str, Any]) -> None:
+    def _rank(self, reader: FeedReader, label: str, report: dict[str, Any]) -> None:
         with self._lock:
+            reader.label = label
+            self._ranks[label] = reader
             self._board["ranks"][label] = report
             self._tell({"kind": "rank", "label": label, "report": report})
 
@@ -321,6 +328,10 @@ class Feed:
                 self._follower = self._make_follower()
             delay = 0.5 if time.monotonic() - started > 60 else min(delay * 2, 30.0)
             self._looking.wait(min(delay, max(self._settings.poll, 0.1)))
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 def _text(error: BaseException) -> str:

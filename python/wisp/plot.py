@@ -86,7 +86,9 @@ def _draw_bytes(panel: Any, lines: list[Any], steps: list[Any]) -> None:
         panel.legend(fontsize=8, loc="center right", framealpha=0.9)
 
 
-def _draw_layers(figure: Any, panel: Any, place: Any, steps: list[Any], trust: list[str]) -> None:
+def _draw_layers(
+    figure: Any, panel: Any, place: Any, steps: list[Any], trust: _native.Trust
+) -> None:
     changes: dict[int, dict[str, int]] = {}
     elements: dict[str, int] = {}  # a delta names only tensors that changed
     for line in steps:

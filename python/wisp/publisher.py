@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from . import _native, runs
 from .detectors import DeviceDetector
-from .errors import Fenced, Invalid, WrongBase, kind_of
+from .errors import Error, Fenced, Invalid, WrongBase, kind_of
+from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
+from .parting import Parting
 from .reports import Table, human_bytes, human_count, human_seconds
 from .staging import DtypeRule, Stager, schema_of, sources_of
 from .stores import RunAddress, location
@@ -48,6 +50,8 @@ class PublishStats:
     baseline_seconds: float
     blocked_seconds: float
     folded: int
+    #: Why an anchor that was due is not in the bucket; it stays due.
+    anchor_failure: str | None = None
 
     @property
     def sparsity(self) -> float:
@@ -90,7 +94,7 @@ _COLUMNS: dict[str, Callable[[PublishStats], str]] = {
 }
 
 
-class Publisher:
+class Publisher(OfOneProcess):
     """Publishes the weights of `model`, a torch module or a dict of tensors by name, to a run.
 
     Every publish compares the weights as they are with the last committed state, bit for bit, so any
@@ -105,11 +109,15 @@ class Publisher:
     codec: "compact", or "plain" and "gap" for readers that know only those.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
-      the next publish. Fenced, another trainer owns the run now, is always raised.
+      the next publish, and from close(). Fenced, another trainer owns the run now, is always raised.
     create: start the run if there is none.
+    run_id: the identity of the run that must be there; another is Forked, and none is started.
     allow_schema_change: publish a model with other names, shapes or dtypes than the run's, in full.
     side_files: configuration, tokenizer and the like, beside each full checkpoint.
-    scratch: a folder for files on their way out, on a disk with room for a checkpoint.
+    scratch: a folder for files on their way out, on a disk with room for a checkpoint; its own, no
+      other publisher or follower may use it (Conflict).
+    exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what was
+      published; what is not committed by then is named on stderr.
     """
 
     def __init__(
@@ -124,15 +132,18 @@ class Publisher:
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         device_diff: bool = False,
         on_error: Literal["warn", "raise"] = "warn",
         side_files: Iterable[str | os.PathLike[str]] = (),
         create: bool = True,
         allow_schema_change: bool = False,
         scratch: str | os.PathLike[str] | None = None,
-        expires_after: float = 0,
+        expires_after: float | None = None,
         threads: int = 0,
         stager: Stager | None = None,
+        exit_timeout: float = 30.0,
     ) -> None:
         if every < 1 or (anchor_every != "auto" and anchor_every < 1):
             raise Invalid("`every` and `anchor_every` count steps: they are at least 1")
@@ -156,13 +167,18 @@ class Publisher:
         self.url = place.url
         if create:
             runs.start_if_missing(
-                place, trust=trust, sign_key=sign_key, certificate=certificate
+                place,
+                trust=trust,
+                sign_key=sign_key,
+                certificate=certificate,
+                min_serial=min_serial,
+                run_id=run_id,
             )
         self._session = _native.open_publish_session(
             place,
             codec,
             0 if anchor_every == "auto" else anchor_every,
-            runs.trust_of(trust),
+            runs.trust_of(trust, min_serial, run_id),
             sign_key,
             certificate,
             {"format": "pt", **aliases},
@@ -172,8 +188,9 @@ class Publisher:
             threads,
             device_diff,
         )
-        # Stops the uploading thread before the interpreter goes.
-        self._stop = weakref.finalize(self, self._session.stop)
+        self._own(self._session)
+        self._parting = Parting(self.url, self._session, float(exit_timeout))
+        weakref.finalize(self, self._parting.collected).atexit = False
         self._detector = DeviceDetector(self._session) if device_diff else None
         self._published = self._session.schema
         self._next_step = int(self._session.next_step)
@@ -195,12 +212,18 @@ class Publisher:
         A step at or below the newest is a rewind: followers are told, and get a full checkpoint.
         """
         start = time.perf_counter()
+        self._require_own()
         step = self._next_step if step is None else int(step)
         self._listen()
         self._raise_failure()
-        sources, _ = sources_of(self._model, self._dtype)
-        schema = schema_of(sources)
-        self._require_schema(schema)
+        try:
+            sources, _ = sources_of(self._model, self._dtype)
+            schema = schema_of(sources)
+            self._require_schema(schema)
+        except Exception as error:
+            # Raised here, and by flush() until a later step is committed.
+            self._session.miss(step, kind_of(error), str(error))
+            raise
         try:
             folded = self._submit(schema, sources, step)
         except Exception as error:  # a store written in Python raises what it likes
@@ -219,17 +242,27 @@ class Publisher:
         self._listen()
 
     def flush(self) -> None:
-        """Waits until everything published so far is committed; raises what keeps it from that."""
+        """Returns when everything published so far is committed; raises which step is not, and why."""
+        self._require_own()
         try:
             self._session.flush()
+        except Exception as error:
+            # What a store written in Python raised comes back as it was.
+            if not isinstance(error, Error) and hasattr(error, "add_note"):
+                error.add_note(f"step {self._session.uncommitted} of {self.url} is not committed")
+            raise
         finally:
             self._listen()
-        self._failure_raised = True
+            self._failure_raised = True
 
     def close(self) -> None:
-        """Commits what is still under way, and lets go of optimizer and run. May be called twice."""
+        """Commits what is still under way, and lets go of optimizer and run. May be called twice.
+
+        What cannot be committed, after three tries, is logged, or raised with on_error="raise".
+        """
+        self._require_own()
         self._hooks.remove()
-        if not self._stop.alive:
+        if not self._parting.alive:
             return
         try:
             self._flush_patiently()
@@ -238,7 +271,7 @@ class Publisher:
                 raise
             logger.error("the last steps are not in %s: %s", self.url, error)
         finally:
-            self._stop()
+            self._parting.stop()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
@@ -254,8 +287,16 @@ class Publisher:
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._is_inherited:
+            return
+        try:
+            self.close()
+        except Exception as error:
+            if kind is None:
+                raise
+            # The exception under way says what went wrong first.
+            logger.error("the last steps are not in %s: %s", self.url, error)
 
     @property
     def run(self) -> str:
@@ -265,12 +306,14 @@ class Publisher:
     @property
     def stats(self) -> Table:
         """Committed steps, oldest first: a list of PublishStats."""
+        self._require_own()
         self._listen()
         return Table(self._stats, _COLUMNS, self.url)
 
     @property
     def failure(self) -> Exception | None:
         """Why the newest step is not in the bucket yet, if something went wrong."""
+        self._require_own()
         self._listen()
         return self._failure
 
@@ -307,6 +350,9 @@ class Publisher:
             if isinstance(news, Exception):
                 self._note_failure(news)
                 continue
+            if news.kind == "heartbeat":
+                self._failure = None
+                continue
             blocked, folded = self._submitted.pop(news.step, (0.0, 0))
             stats = _stats_of(news, self._schema.total_bytes, blocked, folded)
             self._submitted = {s: v for s, v in self._submitted.items() if s > news.step}
@@ -316,6 +362,12 @@ class Publisher:
                 logger.info("%s is being published to again", self.url)
                 self._failure = None
             logger.info("%s", stats)
+            if stats.anchor_failure is not None:
+                logger.warning(
+                    "step %s is in %s, but a full checkpoint of it, which is due, is not: %s. It is "
+                    "tried again with the next step",
+                    stats.step, self.url, stats.anchor_failure,
+                )  # fmt: skip
 
     def _note_failure(self, error: Exception) -> None:
         if self._failure is None or kind_of(self._failure) != kind_of(error):
@@ -367,4 +419,5 @@ def _stats_of(report: Any, full_bytes: int, blocked: float, folded: int) -> Publ
         baseline_seconds=report.baseline_seconds,
         blocked_seconds=blocked,
         folded=folded,
+        anchor_failure=report.anchor_failure,
     )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .errors import Error, Unavailable, WrongBase
-from .feed_files import MappedState, read_move
+from .feed_files import MappedState, StateMoved, read_move
 from .feed_link import Board, FeedLink
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
 from .load_recorder import capture, learn
@@ -166,6 +166,8 @@ class RankFollower:
                 if not self._targets:
                     self._learn_targets()
                 self._stage_newest()
+                continue
+            except StateMoved:
                 continue
             except Exception as error:  # noqa: BLE001 - told to whoever asks for a step
                 _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
 from . import _native
-from .errors import Incapable, NoRun
+from .errors import Incapable, Invalid, NoRun
 from .reports import Table, give_repr, human_bytes, human_count, human_seconds
 from .stores import RunAddress, location
 
@@ -17,13 +18,21 @@ __all__ = ["compact", "doctor", "export", "init", "log", "retain", "scrub", "sta
 Path = str | os.PathLike[str]
 
 
-def trust_of(trust: str | os.PathLike[str] | Iterable[Any] | None) -> list[str]:
-    """Public keys, as text or as paths of files, however they were handed over."""
-    if trust is None:
-        return []
-    if isinstance(trust, (str, os.PathLike)):
-        return [os.fspath(trust)]
-    return [os.fspath(key) for key in trust]
+def trust_of(
+    trust: str | os.PathLike[str] | Iterable[Any] | None,
+    min_serial: int = 0,
+    run_id: str | None = None,
+) -> _native.Trust:
+    """Public keys, as text or as paths of files, however they were handed over, and which run."""
+    keys = [trust] if isinstance(trust, (str, os.PathLike)) else list(trust or [])
+    if not isinstance(min_serial, int) or min_serial < 0:
+        raise Invalid(f"min_serial is the number of a certificate, not {min_serial!r}")
+    if run_id is not None and not re.fullmatch("[0-9a-fA-F]{32}", run_id):
+        raise Invalid(
+            f"run_id is {run_id!r}; the identity of a run has 32 hexadecimal digits, and wisp.init "
+            "and wisp.status tell it"
+        )
+    return _native.Trust([os.fspath(key) for key in keys], min_serial, (run_id or "").lower())
 
 
 def init(
@@ -63,25 +72,45 @@ def init(
 
 
 def start_if_missing(
-    place: _native.Location, *, trust: Any, sign_key: Path | None, certificate: Path | None
+    place: _native.Location,
+    *,
+    trust: Any,
+    sign_key: Path | None,
+    certificate: Path | None,
+    min_serial: int = 0,
+    run_id: str | None = None,
 ) -> None:
     """What a publisher does with `create`: a run that is there is left alone."""
     try:
-        _native.read_log(place, 1, trust_of(trust))
+        _native.read_log(place, 1, trust_of(trust, min_serial, run_id))
     except NoRun:
+        if run_id is not None:
+            raise  # a new one would have another identity
         # Whom this publisher trusts, its readers shall trust.
         roots = trust if sign_key is not None else None
         init(place, sign_key=sign_key, certificate=certificate, roots=roots)
 
 
 def status(
-    run: RunAddress, *, count_objects: bool = True, trust: Any = None
+    run: RunAddress,
+    *,
+    count_objects: bool = True,
+    trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
 ) -> _native.RunStatus:
     """A run at a glance. `count_objects` lists the bucket for sizes; False where that is dear."""
-    return _native.read_status(location(run), count_objects, trust_of(trust))
+    return _native.read_status(location(run), count_objects, trust_of(trust, min_serial, run_id))
 
 
-def log(run: RunAddress, count: int = 20, *, trust: Any = None) -> Table:
+def log(
+    run: RunAddress,
+    count: int = 20,
+    *,
+    trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
+) -> Table:
     """The newest `count` commits that are still there, newest first: a list of LogLine."""
     place = location(run)
     columns = {
@@ -94,7 +123,8 @@ def log(run: RunAddress, count: int = 20, *, trust: Any = None) -> Table:
         "time": lambda line: _when(line.time_ms),
         "writer": lambda line: line.writer,
     }
-    return Table(_native.read_log(place, count, trust_of(trust)), columns, place.url)
+    lines = _native.read_log(place, count, trust_of(trust, min_serial, run_id))
+    return Table(lines, columns, place.url)
 
 
 def export(
@@ -104,12 +134,14 @@ def export(
     step: int | None = None,
     base: Path | None = None,
     trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
     work: Path | None = None,
     threads: int = 0,
 ) -> _native.ExportReport:
     """Writes any retained step, the newest if None, as a checkpoint folder."""
     return _native.export_step(
-        location(run), output, step, trust_of(trust), work, base, threads
+        location(run), output, step, trust_of(trust, min_serial, run_id), work, base, threads
     )
 
 
@@ -117,6 +149,8 @@ def compact(
     run: RunAddress,
     *,
     trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
     sign_key: Path | None = None,
     certificate: Path | None = None,
     base: Path | None = None,
@@ -124,8 +158,9 @@ def compact(
     threads: int = 0,
 ) -> _native.CompactReport:
     """Merges deltas, so that a late joiner reads O(log n) objects after an anchor."""
+    believed = trust_of(trust, min_serial, run_id)
     return _native.compact_run(
-        location(run), trust_of(trust), sign_key, certificate, work, base, threads
+        location(run), believed, sign_key, certificate, work, base, threads
     )
 
 
@@ -137,23 +172,31 @@ def retain(
     orphan_age: float = 24 * 3600,
     dry_run: bool = False,
     trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
     sign_key: Path | None = None,
     certificate: Path | None = None,
     base: Path | None = None,
     work: Path | None = None,
+    release_branches: Iterable[str] = (),
 ) -> _native.RetainReport:
-    """Removes what lies before the last `keep_anchors` anchors; times are in seconds."""
+    """Removes what lies before the last `keep_anchors` anchors; times are in seconds.
+
+    `release_branches` names, by their runs' identities, branches that were given up: what they
+    needed of this run may go.
+    """
     return _native.retain_run(
         location(run),
         keep_anchors,
         grace,
         orphan_age,
         dry_run,
-        trust_of(trust),
+        trust_of(trust, min_serial, run_id),
         sign_key,
         certificate,
         work,
         base,
+        list(release_branches),
     )
 
 
@@ -162,12 +205,15 @@ def scrub(
     *,
     replay: bool = False,
     trust: Any = None,
+    min_serial: int = 0,
+    run_id: str | None = None,
     base: Path | None = None,
     work: Path | None = None,
     threads: int = 0,
 ) -> _native.ScrubReport:
     """Reads every retained object again and proves it; `replay` also walks all states."""
-    return _native.scrub_run(location(run), replay, trust_of(trust), work, base, threads)
+    believed = trust_of(trust, min_serial, run_id)
+    return _native.scrub_run(location(run), replay, believed, work, base, threads)
 
 
 def doctor(where: RunAddress, *, quick: bool = False) -> _native.DoctorReport:

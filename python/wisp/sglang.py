@@ -99,7 +99,8 @@ class _Rank:
         assert model is not None
         checkpoint = _folder_of(record.get("checkpoint"))
         trust = [str(key) for key in record.get("trust", [])]
-        link = FeedLink(FeedSettings(record["run"], trust, base=checkpoint))
+        believed = {name: record[name] for name in ("min_serial", "run_id") if name in record}
+        link = FeedLink(FeedSettings(record["run"], trust, base=checkpoint, **believed))
         self._follower = RankFollower(
             link, model, model.load_weights, label=f"{self._engine}/{self._number}",
             checkpoint=checkpoint,

@@ -11,7 +11,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ logger = logging.getLogger("wisp")
 
 #: What rank 0 may take for the commit itself, after all slips are there.
 _COMMIT_SECONDS = 180.0
+#: What a rank that was missed before, and not heard of since, gets to give a sign of life.
+_GRACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,51 @@ class ShardRounds:
         self._landing: str | None = None  # the state of a step that may have been committed
         self._lost = False  # the blocks here are not what they should be
         self._renew = False
+        self._silent: set[int] = set()  # ranks that were waited for in vain
+
+    # --- who is there
+
+    def silent_ranks(self) -> set[int]:
+        """Those that were waited for in vain, and have not come back."""
+        return set(self._silent)
+
+    def _await(
+        self, number: int, keys: dict[int, str], deadline: float, unless: str | None = None
+    ) -> list[int]:
+        """Waits for a key of each rank; those whose keys are missing at the deadline.
+
+        Nobody is waited for twice: a rank that was missed before has to show that it takes part in
+        this round, which takes it no time if it lives.
+        """
+        doubted = self._silent & keys.keys()
+        if doubted:
+            grace = min(deadline, time.monotonic() + _GRACE_SECONDS)
+            begun = {f"{number}/begun/{rank}": rank for rank in doubted}
+            gone = {begun[key] for key in self._talk.wait(begun, grace, unless=unless)}
+            self._silent -= doubted - gone
+            if gone:
+                return sorted(gone)
+        missing = set(self._talk.wait(keys.values(), deadline, unless=unless))
+        return [rank for rank, key in keys.items() if key in missing]
+
+    def _overdue(self, ranks: Iterable[int], step: int) -> Unavailable:
+        """What is said of ranks that did not deliver, and noted for the next time."""
+        late = set(ranks)
+        since = (
+            "and was not heard of since an earlier one"
+            if late <= self._silent
+            else f"within {self._timeout:g} s"
+        )
+        self._silent |= late
+        names = ", ".join(str(rank) for rank in sorted(late))
+        return Unavailable(f"rank {names} did not deliver step {step} {since}")
 
     # --- one round: what keeps the training waiting
 
     def begin(self, number: int, step: int, started: float) -> Round:
         """The call, the pieces, the coding."""
         deadline = time.monotonic() + self._timeout
+        self._talk.put(f"{number}/begun/{self.rank}", b"")
         if self.rank == 0:
             self._call(number, step)
         told = self._receive_call(number, step, deadline)
@@ -152,8 +193,10 @@ class ShardRounds:
         verdict = f"{number}/verdict"
         closed = self._talk.get("closed")
         late = closed is not None and int(closed) >= number and self._talk.get(verdict) is None
-        missing = [] if late else self._talk.wait([f"{number}/call"], deadline, unless=verdict)
+        call = {0: f"{number}/call"}
+        missing = [] if late else self._await(number, call, deadline, unless=verdict)
         self._raise_verdict(verdict)
+        self._silent.update(missing)
         if late or missing:
             raise Unavailable(
                 f"rank {self.rank} came too late for step {step}"
@@ -190,17 +233,14 @@ class ShardRounds:
         # A collective wants everybody there.
         peers = self._plan.peers if in_rows and not renewing else range(len(self._world))
         verdict = round_.key("verdict")
-        keys = [round_.key("ready", peer) for peer in peers]
+        keys = {peer: round_.key("ready", peer) for peer in peers}
         # Nobody starts a message before its partner is there: a rank that hangs is named, and
         # leaves the group whole. Rank 0 gives up first, and says so.
         patience = round_.deadline + (0 if self.rank == 0 else self._timeout)
-        missing = self._talk.wait(keys, patience, unless=verdict)
+        missing = self._await(round_.number, keys, patience, unless=verdict)
         self._raise_verdict(verdict)
         if missing:
-            late = ", ".join(key.rsplit("/", 1)[1] for key in missing)
-            raise Unavailable(
-                f"rank {late} did not deliver step {round_.step} within {self._timeout:g} s"
-            )
+            raise self._overdue(missing, round_.step)
         if renewing:
             self._exchange.renew()
         with torch.no_grad():
@@ -233,6 +273,7 @@ class ShardRounds:
             patience = time.monotonic() + 2 * self._timeout + _COMMIT_SECONDS
             if self._talk.wait([round_.key("verdict")], patience):
                 self._unseen = round_.number
+                self._silent.add(0)
                 raise Unavailable(f"rank 0 did not say what became of step {round_.step}")
             verdict = self._read_verdict(round_.number)
             self._raise_failure(verdict)
@@ -282,8 +323,8 @@ class ShardRounds:
 
     def _gather(self, round_: Round, what: str, own: bytes) -> list[bytes]:
         others = [rank for rank in range(len(self._world)) if rank != 0]
-        missing = self._talk.wait([round_.key(what, r) for r in others], round_.deadline)
-        late = {int(key.rsplit("/", 1)[1]) for key in missing}
+        keys = {rank: round_.key(what, rank) for rank in others}
+        late = set(self._await(round_.number, keys, round_.deadline))
         slips = [own]
         for rank in others:
             told = b"" if rank in late else self._talk.get(round_.key(what, rank)) or b""
@@ -297,10 +338,7 @@ class ShardRounds:
         if late:
             # Of those without a slip, the ones that did not even get ready hold up the others.
             silent = {r for r in late if self._talk.get(round_.key("ready", r)) is None}
-            names = ", ".join(str(r) for r in sorted(silent or late))
-            raise Unavailable(
-                f"rank {names} did not deliver step {round_.step} within {self._timeout:g} s"
-            )
+            raise self._overdue(silent or late, round_.step)
         return slips
 
     def _anchor(self, round_: Round, call: str | None) -> int:

@@ -56,7 +56,7 @@ class ShardTalk:
         if old < 0:
             return
         keys = [f"{old}/{what}" for what in ("call", "verdict")]
-        for what in ("ready", "slip", "anchor"):
+        for what in ("begun", "ready", "slip", "anchor"):
             keys += [f"{old}/{what}/{rank}" for rank in range(self.ranks)]
         for key in keys:
             self._guard(lambda k=key: self._store.delete_key(k))

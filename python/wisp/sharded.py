@@ -17,7 +17,9 @@ import torch.distributed as dist
 
 from . import _native, runs
 from .errors import Error, Fenced, Invalid, exception_of
+from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
+from .parting import leave_at_exit, say
 from .shard_group import ShardGroup
 from .shard_rounds import Round, ShardedReport, ShardRounds
 from .staging import DtypeRule, unwrapped
@@ -28,14 +30,15 @@ __all__ = ["ShardedPublisher", "ShardedReport"]
 logger = logging.getLogger("wisp")
 
 
-class ShardedPublisher:
+class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
     All ranks of `group` make one, and call publish() for the same steps. publish() returns when
     what changed is coded; uploading goes on behind the training's back until the next call.
 
     A rank that dies or hangs costs the step: after `timeout` seconds all others get Unavailable,
-    which names it. Nothing is lost; the next step that all ranks deliver holds everything.
+    which names it. Nothing is lost; the next step that all ranks deliver holds everything. A rank that
+    was late once and has given no sign of life since is given five seconds, not the whole time again.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
@@ -45,6 +48,8 @@ class ShardedPublisher:
     background: False: publish() waits until the step is committed, and returns its report.
     on_error: "warn" logs what fails and goes on with the next step; "raise" raises it at the next
       publish. Fenced, another trainer owns the run now, and Invalid are always raised.
+    exit_timeout: seconds that the end of the interpreter may take, without close(), for the step
+      under way; what is not known to be committed by then is named on stderr.
     """
 
     def __init__(
@@ -66,16 +71,20 @@ class ShardedPublisher:
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         trust: Any = None,
+        min_serial: int = 0,
+        run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
-        expires_after: float = 0,
+        expires_after: float | None = None,
         threads: int = 0,
         log2_block_elements: int = _native.SHARD_LOG2_BLOCK_ELEMENTS,
+        exit_timeout: float = 30.0,
     ) -> None:
         if not dist.is_initialized():
             raise Invalid("torch.distributed is not initialized; a sharded model needs it")
         self._place = location(run)
         self.url = self._place.url
         self._timeout = float(timeout)
+        self._exit_timeout = float(exit_timeout)
         self._background = background
         self._on_error = on_error
         self._hooks = OptimizerHooks(every)
@@ -83,8 +92,9 @@ class ShardedPublisher:
         self._round = 0
         self._worker: threading.Thread | None = None
         self._failure: Error | None = None
+        self._missing: Error | None = None  # why the newest step is not committed
 
-        known = runs.trust_of(trust)
+        known = runs.trust_of(trust, min_serial, run_id)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
         self._ranks = ShardGroup(unwrapped(model), dtype, group, self._timeout, log2)
@@ -100,7 +110,12 @@ class ShardedPublisher:
                 return (False, 0)
             if create:
                 runs.start_if_missing(
-                    self._place, trust=trust, sign_key=sign_key, certificate=certificate
+                    self._place,
+                    trust=trust,
+                    sign_key=sign_key,
+                    certificate=certificate,
+                    min_serial=min_serial,
+                    run_id=run_id,
                 )
             self._session = _native.open_woven_session(
                 self._place,
@@ -139,6 +154,8 @@ class ShardedPublisher:
             scratch=folder,
             whole=has_state and not standing,
         )
+        self._own(writer, self._session)
+        leave_at_exit(self)
 
     @property
     def stats(self) -> list[ShardedReport]:
@@ -158,6 +175,7 @@ class ShardedPublisher:
         All ranks call it. Raises what went wrong with the step before (see `on_error`).
         """
         started = time.monotonic()
+        self._require_own()
         self._settle_worker(raising=self._on_error == "raise")
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
@@ -166,40 +184,67 @@ class ShardedPublisher:
         try:
             round_ = self._rounds.begin(number, step, started)
         except Error as error:
-            return self._failed(error)
+            return self._failed(step, error)
         round_.blocked = time.monotonic() - started
         if self._background:
-            self._worker = threading.Thread(target=self._finish_quietly, args=(round_,))
+            # A daemon: how long the end of the interpreter waits for it is for _leave() to say.
+            self._worker = threading.Thread(
+                target=self._finish_quietly, args=(round_,), daemon=True
+            )
             self._worker.start()
             return None
         try:
-            return self._rounds.finish(round_)
+            report = self._rounds.finish(round_)
         except Error as error:
-            return self._failed(error)
+            return self._failed(step, error)
+        self._missing = None
+        return report
 
     def flush(self) -> None:
-        """Waits until the step under way is committed; raises why it was not."""
+        """Returns when the newest step is committed; raises why it is not."""
+        self._require_own()
         self._settle_worker(raising=True)
+        if self._missing is not None:
+            raise self._missing
 
     def close(self) -> None:
         """Detaches, and waits as flush() does. All ranks call it."""
+        self._require_own()
         self._hooks.remove()
         try:
             self.flush()
         finally:
-            self._part()
+            self._part(self._timeout)
 
-    def _part(self) -> None:
+    def _part(self, seconds: float) -> None:
         """Rank 0, where the ranks meet, stays until all others have heard the last verdict."""
         talk = self._ranks.talk
         if self.rank != 0:
             talk.put(f"left/{self.rank}", b"")
             return
-        others = [f"left/{rank}" for rank in range(1, len(self._ranks.world))]
-        talk.wait(others, time.monotonic() + self._timeout)
+        silent = self._rounds.silent_ranks()
+        others = [f"left/{r}" for r in range(1, len(self._ranks.world)) if r not in silent]
+        talk.wait(others, time.monotonic() + seconds)
+
+    def _leave(self, began: float) -> None:
+        """The interpreter ends, and nobody has called close()."""
+        worker = self._worker
+        if self._is_inherited or worker is None:
+            return
+        end = began + self._exit_timeout
+        worker.join(max(0.0, end - time.monotonic()))
+        try:
+            if worker.is_alive():
+                say(f"{self.url}: step {self._next_step - 1} is not known to be committed")
+            else:
+                self.flush()
+                self._part(max(0.0, end - time.monotonic()))
+        except Exception as error:
+            say(f"{self.url}: {error}")
 
     def heartbeat(self) -> None:
         """Says that the trainer lives; rank 0 alone does something."""
+        self._require_own()
         self._settle_worker(raising=False)
         if self._session is not None:
             self._session.heartbeat()
@@ -208,9 +253,11 @@ class ShardedPublisher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._is_inherited:
+            self.close()
 
-    def _failed(self, error: Error) -> None:
+    def _failed(self, step: int, error: Error) -> None:
+        self._missing = _not_committed(step, error)
         if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
             raise error
         logger.warning("wisp: %s", error)
@@ -229,7 +276,12 @@ class ShardedPublisher:
     def _finish_quietly(self, round_: Round) -> None:
         try:
             self._rounds.finish(round_)
-        except Error as error:
-            self._failure = error
+            self._missing = None
         except Exception as error:  # nothing may end a training's thread unseen
-            self._failure = exception_of("internal", f"{type(error).__name__}: {error}")
+            if not isinstance(error, Error):
+                error = exception_of("internal", f"{type(error).__name__}: {error}")
+            self._failure = self._missing = _not_committed(round_.step, error)
+
+
+def _not_committed(step: int, why: Error) -> Error:
+    return exception_of(why.kind, f"step {step} is not committed: {why}", why.retry_after_ms)

@@ -16,11 +16,13 @@ class SystemClock : public Clock {
             .count();
     }
     void sleep_for(Milliseconds duration) override {
-        // In slices: a signal handler can set a flag but wake nobody.
+        // In slices: any of several scopes may end it, by a token or by the time.
         constexpr Milliseconds kSlice(20);
-        while (duration > Milliseconds::zero() && !stop_requested()) {
-            std::this_thread::sleep_for(std::min(duration, kSlice));
-            duration -= kSlice;
+        const auto end = std::chrono::steady_clock::now() + duration;
+        for (auto now = end - duration; now < end && !stopped();
+             now = std::chrono::steady_clock::now()) {
+            std::this_thread::sleep_for(
+                std::min<std::chrono::steady_clock::duration>(end - now, kSlice));
         }
     }
 };

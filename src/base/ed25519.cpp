@@ -6,8 +6,6 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
-#include <new>
-
 #include "base/text.hpp"
 
 namespace wisp {
@@ -34,9 +32,11 @@ const unsigned char* as_octets(std::span<const std::byte> bytes) {
     return bytes.empty() ? &kNone : reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-/// With a sound key OpenSSL can only fail for want of memory.
-void need(bool done) {
-    if (!done) throw std::bad_alloc();
+std::unexpected<Error> not_done(std::string_view what) {
+    ERR_clear_error();  // libcurl must not find it
+    return fail(
+        ErrorKind::kUnavailable,
+        fmt::format("OpenSSL could not {}, most likely for want of memory; try again", what));
 }
 
 /// Without this OpenSSL would ask for a passphrase on the terminal.
@@ -47,23 +47,31 @@ int no_passphrase(char*, int, int, void* asked) {
 
 }  // namespace
 
-std::shared_ptr<const Ed25519Secret> Ed25519Secret::generate() {
-    EVP_PKEY* const key = EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519");
-    need(key != nullptr);
-    return std::shared_ptr<const Ed25519Secret>(new Ed25519Secret(key));
+Result<std::shared_ptr<const Ed25519Secret>> Ed25519Secret::holding(void* key) {
+    if (key == nullptr) return not_done("make a key");
+    const std::shared_ptr<Ed25519Secret> secret(new Ed25519Secret(key));
+    std::size_t size = secret->public_bytes_.size();
+    auto* const bytes = reinterpret_cast<unsigned char*>(secret->public_bytes_.data());
+    if (EVP_PKEY_get_raw_public_key(as_pkey(key), bytes, &size) != 1) {
+        return not_done("take the public half of a key");
+    }
+    return secret;
 }
 
-std::shared_ptr<const Ed25519Secret> Ed25519Secret::from_seed(std::span<const std::byte, 32> seed) {
-    EVP_PKEY* const key =
-        EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, as_octets(seed), seed.size());
-    need(key != nullptr);
-    return std::shared_ptr<const Ed25519Secret>(new Ed25519Secret(key));
+Result<std::shared_ptr<const Ed25519Secret>> Ed25519Secret::generate() {
+    return holding(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+}
+
+Result<std::shared_ptr<const Ed25519Secret>> Ed25519Secret::from_seed(
+    std::span<const std::byte, 32> seed) {
+    return holding(
+        EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, as_octets(seed), seed.size()));
 }
 
 Result<std::shared_ptr<const Ed25519Secret>> Ed25519Secret::from_pem(std::string_view pem,
                                                                      const std::string& name) {
     const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-    need(bio != nullptr);
+    if (!bio) return not_done("read a key");
     bool asked = false;
     Pkey key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, &asked));
     ERR_clear_error();  // libcurl must not find it
@@ -83,39 +91,34 @@ Result<std::shared_ptr<const Ed25519Secret>> Ed25519Secret::from_pem(std::string
                     fmt::format("{} holds a key that is not Ed25519; make one with 'wisp key new'",
                                 shown(name)));
     }
-    return std::shared_ptr<const Ed25519Secret>(new Ed25519Secret(key.release()));
+    return holding(key.release());
 }
 
 Ed25519Secret::~Ed25519Secret() {
     EVP_PKEY_free(as_pkey(key_));
 }
 
-std::string Ed25519Secret::to_pem() const {
+Result<std::string> Ed25519Secret::to_pem() const {
     const Bio bio(BIO_new(BIO_s_secmem()));
-    need(bio != nullptr);
-    need(PEM_write_bio_PKCS8PrivateKey(bio.get(), as_pkey(key_), nullptr, nullptr, 0, nullptr,
-                                       nullptr) == 1);
+    if (!bio || PEM_write_bio_PKCS8PrivateKey(bio.get(), as_pkey(key_), nullptr, nullptr, 0,
+                                              nullptr, nullptr) != 1) {
+        return not_done("write a key");
+    }
     char* text = nullptr;
     const long size = BIO_get_mem_data(bio.get(), &text);
     return std::string(text, static_cast<std::size_t>(size));
 }
 
-std::array<std::byte, 32> Ed25519Secret::public_bytes() const {
-    std::array<std::byte, 32> bytes{};
-    std::size_t size = bytes.size();
-    need(EVP_PKEY_get_raw_public_key(as_pkey(key_), reinterpret_cast<unsigned char*>(bytes.data()),
-                                     &size) == 1);
-    return bytes;
-}
-
-Signature Ed25519Secret::sign(std::span<const std::byte> message) const {
+Result<Signature> Ed25519Secret::sign(std::span<const std::byte> message) const {
     const MdContext context(EVP_MD_CTX_new());
-    need(context != nullptr);
-    need(EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, as_pkey(key_)) == 1);
     Signature signature{};
     std::size_t size = signature.size();
-    need(EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
-                        as_octets(message), message.size()) == 1);
+    const bool done =
+        context &&
+        EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, as_pkey(key_)) == 1 &&
+        EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
+                       as_octets(message), message.size()) == 1;
+    if (!done) return not_done("sign");
     return signature;
 }
 
@@ -124,15 +127,12 @@ bool ed25519_verify(std::span<const std::byte, 32> public_key, std::span<const s
     const Pkey key(EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, as_octets(public_key),
                                                public_key.size()));
     const MdContext context(EVP_MD_CTX_new());
-    need(context != nullptr);
-    // OpenSSL 3.0 takes any 32 bytes here; another may look whether they are a point.
-    if (!key) {
-        ERR_clear_error();
-        return false;
-    }
-    need(EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) == 1);
-    const bool holds = EVP_DigestVerify(context.get(), as_octets(signature), signature.size(),
-                                        as_octets(message), message.size()) == 1;
+    // OpenSSL 3.0 takes any 32 bytes for a key; another may look whether they are a point.
+    const bool holds =
+        key && context &&
+        EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) == 1 &&
+        EVP_DigestVerify(context.get(), as_octets(signature), signature.size(), as_octets(message),
+                         message.size()) == 1;
     ERR_clear_error();
     return holds;
 }

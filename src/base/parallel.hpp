@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
+#include "base/no_throw.hpp"
 #include "wisp/result.hpp"
 #include "wisp/stop.hpp"
 
@@ -22,18 +23,19 @@ unsigned thread_count(unsigned asked);
 
 /// Calls produce(i, worker) for i in [0, count) on `threads` workers and consume(i, value) for each
 /// in ascending order, on one worker at a time. At most a few values per worker wait, so memory is
-/// bounded. Ends at the first error in order of i, and returns it; exceptions of `produce` are not
-/// allowed. With one thread everything runs on the caller's.
+/// bounded. Ends at the first error in order of i, and returns it; an exception is one. Workers
+/// heed the caller's StopScope. With one thread everything runs on the caller's.
 template <class T>
 Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
                               const std::function<Result<T>(std::uint64_t, unsigned)>& produce,
                               const std::function<Result<void>(std::uint64_t, T)>& consume) {
     if (threads <= 1 || count <= 1) {
         for (std::uint64_t i = 0; i < count; ++i) {
-            if (stop_requested()) return fail(ErrorKind::kUnavailable, kStopped);
-            Result<T> value = produce(i, 0);
+            if (stopped()) return fail(ErrorKind::kUnavailable, kStopped);
+            Result<T> value = without_throwing([&] { return produce(i, 0); });
             if (!value) return std::unexpected(std::move(value).error());
-            if (Result<void> taken = consume(i, std::move(*value)); !taken) return taken;
+            Result<void> taken = without_throwing([&] { return consume(i, std::move(*value)); });
+            if (!taken) return taken;
         }
         return {};
     }
@@ -53,8 +55,8 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
             if (failure || next >= count) return;
             const std::uint64_t mine = next++;
             lock.unlock();
-            Result<T> value = stop_requested() ? Result<T>(fail(ErrorKind::kUnavailable, kStopped))
-                                               : produce(mine, worker);
+            Result<T> value = stopped() ? Result<T>(fail(ErrorKind::kUnavailable, kStopped))
+                                        : without_throwing([&] { return produce(mine, worker); });
             lock.lock();
             waiting[mine % window].emplace(std::move(value));
             // Whoever finds the next value in order consumes; the others go on producing.
@@ -68,7 +70,8 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
                 consuming = true;
                 const std::uint64_t index = consumed;
                 lock.unlock();
-                Result<void> taken = consume(index, std::move(*ready));
+                Result<void> taken =
+                    without_throwing([&] { return consume(index, std::move(*ready)); });
                 lock.lock();
                 consuming = false;
                 if (!taken) failure = std::move(taken).error();
@@ -79,8 +82,15 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
         }
     };
     {
+        const StopScope* const scope = StopScope::innermost();
         std::vector<std::jthread> workers;
-        for (unsigned worker = 1; worker < threads; ++worker) workers.emplace_back(work, worker);
+        for (unsigned worker = 1; worker < threads; ++worker) {
+            const bool started = start_thread(workers, [&work, scope, worker] {
+                const StopScope handed_on(scope);
+                work(worker);
+            });
+            if (!started) break;  // those that are there do it all
+        }
         work(0);
     }
     if (failure) return std::unexpected(std::move(*failure));

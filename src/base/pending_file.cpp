@@ -1,5 +1,5 @@
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/random.hpp"
 #include "base/try.hpp"
 
 namespace wisp {
@@ -15,10 +16,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A name beside `final_path` that nobody else has; the X are filled in.
-std::string name_pattern(const fs::path& final_path) {
+constexpr int kNameAttempts = 100;
+
+/// A name beside `final_path` that hardly anybody else has.
+std::string fresh_name(const fs::path& final_path) {
     // In the same folder, so that the rename stays inside one file system.
-    return (folder_of(final_path) / ("." + final_path.filename().string() + ".XXXXXX")).string();
+    const std::string name =
+        fmt::format(".{}.{:06x}", final_path.filename().string(), fresh_seed() & 0xFF'FFFF);
+    return (folder_of(final_path) / name).string();
 }
 
 }  // namespace
@@ -38,15 +43,20 @@ Result<PendingFile> PendingFile::create(const fs::path& final_path, Until until)
             return std::unexpected(file_error("create", final_path, errno));
         }
     }
-    std::string name = name_pattern(final_path);
-    pending.handle_ = FileHandle(::mkostemp(name.data(), O_CLOEXEC));
-    if (pending.handle_.get() < 0) return std::unexpected(file_error("create", final_path, errno));
-    pending.temporary_ = name;
-    // mkostemp makes the file private; a finished one is as readable as any the user creates.
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    ::fchmod(pending.handle_.get(), 0666 & ~mask);
-    return pending;
+    // Not mkostemp, which makes private files: a finished one is as readable as any the user
+    // creates, and the mask of that can be asked for only by taking it away from all threads.
+    for (int attempt = 0;; ++attempt) {
+        const std::string name = fresh_name(final_path);
+        pending.handle_ =
+            FileHandle(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        if (pending.handle_.get() >= 0) {
+            pending.temporary_ = name;
+            return pending;
+        }
+        if (errno != EEXIST || attempt == kNameAttempts) {
+            return std::unexpected(file_error("create", final_path, errno));
+        }
+    }
 }
 
 PendingFile::PendingFile(PendingFile&& other) noexcept
@@ -71,16 +81,12 @@ PendingFile::~PendingFile() {
 Result<void> PendingFile::give_temporary_name() {
     const std::string open_file = "/proc/self/fd/" + std::to_string(handle_.get());
     for (int attempt = 0;; ++attempt) {
-        std::string name = name_pattern(final_);
-        const int placeholder = ::mkostemp(name.data(), O_CLOEXEC);
-        if (placeholder < 0) return std::unexpected(file_error("create", final_, errno));
-        ::close(placeholder);
-        ::unlink(name.c_str());
+        const std::string name = fresh_name(final_);
         if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
             temporary_ = name;
             return {};
         }
-        if (errno != EEXIST || attempt == 100) {
+        if (errno != EEXIST || attempt == kNameAttempts) {
             return std::unexpected(file_error("name", final_, errno));
         }
     }

@@ -88,12 +88,14 @@ Result<void> PublicKey::save(const fs::path& path) const {
 
 SigningKey::SigningKey(std::shared_ptr<const Ed25519Secret> secret) : secret_(std::move(secret)) {}
 
-SigningKey SigningKey::generate() {
-    return SigningKey(Ed25519Secret::generate());
+Result<SigningKey> SigningKey::generate() {
+    WISP_ASSIGN(auto secret, Ed25519Secret::generate());
+    return SigningKey(std::move(secret));
 }
 
-SigningKey SigningKey::from_seed(std::span<const std::byte, 32> seed) {
-    return SigningKey(Ed25519Secret::from_seed(seed));
+Result<SigningKey> SigningKey::from_seed(std::span<const std::byte, 32> seed) {
+    WISP_ASSIGN(auto secret, Ed25519Secret::from_seed(seed));
+    return SigningKey(std::move(secret));
 }
 
 Result<SigningKey> SigningKey::load(const fs::path& path) {
@@ -105,7 +107,7 @@ Result<SigningKey> SigningKey::load(const fs::path& path) {
 }
 
 Result<void> SigningKey::save(const fs::path& path) const {
-    std::string pem = secret_->to_pem();
+    WISP_ASSIGN(std::string pem, secret_->to_pem());
     auto written = write_new_file(path, pem, Readers::kOwnerOnly);
     wipe(pem);
     return written;
@@ -115,7 +117,7 @@ PublicKey SigningKey::public_key() const {
     return PublicKey{secret_->public_bytes()};
 }
 
-Signature SigningKey::sign(SigningDomain domain, std::span<const std::byte> bytes) const {
+Result<Signature> SigningKey::sign(SigningDomain domain, std::span<const std::byte> bytes) const {
     return secret_->sign(message(domain, bytes));
 }
 

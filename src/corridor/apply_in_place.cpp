@@ -13,6 +13,7 @@
 #include "base/try.hpp"
 #include "corridor/delta_chain.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -154,6 +155,7 @@ Result<Recovery> recover(const fs::path& base) {
 
 Result<ApplyReport> apply_in_place(const fs::path& base, const std::vector<fs::path>& deltas,
                                    const ApplyOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const FileHandle lock, lock_checkpoint(base));
     WISP_ASSIGN(const Recovery recovery, recover_locked(base));
     auto report = apply_locked(base, deltas, options);

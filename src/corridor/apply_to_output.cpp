@@ -10,6 +10,7 @@
 #include "corridor/paths.hpp"
 #include "corridor/pending_folder.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -53,6 +54,7 @@ struct BlockOutcome {
 
 Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>& deltas,
                           const fs::path& output, const ApplyOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(base_path));
     const Schema& schema = base.schema();
     std::error_code error;

@@ -13,6 +13,7 @@
 #include "format/road_map.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/stop.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp {
@@ -174,6 +175,7 @@ Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
 }  // namespace
 
 Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
     return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<CompactReport> {
         if (!head || head->commit.state.seq == 0) return CompactReport{};

@@ -14,6 +14,7 @@
 #include "corridor/pending_folder.hpp"
 #include "kernel/kernels.hpp"
 #include "wisp/history.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -97,6 +98,7 @@ struct ExponentCounter::State {
     std::unique_ptr<Replica> replica;
     ReplicaRecord at;
     unsigned threads;
+    std::stop_token stop;
 };
 
 ExponentCounter::ExponentCounter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -107,6 +109,7 @@ ExponentCounter::~ExponentCounter() = default;
 Result<ExponentCounter> ExponentCounter::open(const Location& where,
                                               const std::filesystem::path& work,
                                               const RunOptions& options, unsigned threads) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(PendingFolder folder, PendingFolder::temporary(work));
     FolderReplicaOptions replica_options;
@@ -115,10 +118,11 @@ Result<ExponentCounter> ExponentCounter::open(const Location& where,
     WISP_ASSIGN(auto replica, open_folder_replica(folder.path() / "replica", replica_options));
     return ExponentCounter(
         std::make_unique<State>(State{std::move(log), std::move(folder), std::move(replica),
-                                      ReplicaRecord(), thread_count(threads)}));
+                                      ReplicaRecord(), thread_count(threads), options.stop}));
 }
 
 Result<std::vector<BinadeCount>> ExponentCounter::count(std::uint64_t seq) {
+    const StopScope scope(state_->stop);
     WISP_ASSIGN(Lineage history, Lineage::of_newest(state_->log));
     WISP_ASSIGN(const LogEntry entry, history.at(seq));
     if (!entry.commit.delta) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/no_throw.hpp"
 #include "base/random.hpp"
 #include "base/try.hpp"
 #include "wisp/stop.hpp"
@@ -33,12 +34,17 @@ Result<Round> run_round(Store& store, const std::string& key, const Bodies& bodi
     std::vector<std::optional<Result<Created>>> answers(bodies.size());
     std::barrier start(static_cast<std::ptrdiff_t>(bodies.size()));
     {
+        const StopScope* const scope = StopScope::innermost();
         std::vector<std::jthread> writers;
         for (std::size_t i = 0; i < bodies.size(); ++i) {
-            writers.emplace_back([&, i] {
+            const bool started = start_thread(writers, [&, scope, i] {
+                const StopScope handed_on(scope);
                 start.arrive_and_wait();
-                answers[i] = store.create(key, bodies[i]);
+                answers[i] = without_throwing([&] { return store.create(key, bodies[i]); });
             });
+            if (started) continue;
+            answers[i] = fail(ErrorKind::kUnavailable, "the system has no thread left to give");
+            start.arrive_and_drop();
         }
     }
     Round round;
@@ -77,7 +83,7 @@ Result<RaceVerdict> race_creates(const Location& scratch, const std::string& nam
     const Bodies bodies = different_bodies(shape, random);
     RaceVerdict verdict;
     while (verdict.rounds < shape.rounds) {
-        if (stop_requested()) return fail(ErrorKind::kUnavailable, "interrupted");
+        if (stopped()) return fail(ErrorKind::kUnavailable, "interrupted");
         const std::string key = scratch.key(fmt::format("{}/{}", name, verdict.rounds));
         WISP_ASSIGN(const Round round, run_round(*scratch.store, key, bodies));
         ++verdict.rounds;

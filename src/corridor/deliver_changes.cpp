@@ -1,5 +1,7 @@
 #include "corridor/deliver_changes.hpp"
 
+#include <fmt/format.h>
+
 #include "apply/patch.hpp"
 #include "base/parallel.hpp"
 #include "base/try.hpp"
@@ -63,12 +65,19 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned asked_threads, const ChangeSink& take,
+                                    const std::optional<StateDigest>& wanted,
                                     std::uint64_t keep_bytes) {
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
     const unsigned threads = thread_count(asked_threads);
     std::vector<ChainWorker> workers(threads);
     KeptChanges kept(keep_bytes);
     WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers, &kept));
+    if (wanted && report.result != *wanted) {
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("the deltas lead to state {}, but their commit says {}: nothing "
+                                "was changed; run 'wisp scrub'",
+                                to_text(report.result), to_text(*wanted)));
+    }
     if (kept.complete()) {
         for (MovedBlock& block : kept.release()) WISP_TRY(take(std::move(block)));
         return report;
@@ -125,10 +134,11 @@ class FilePatcher {
 
 Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned threads) {
+                                    unsigned threads, const std::optional<StateDigest>& wanted) {
     WISP_ASSIGN(FilePatcher patcher, FilePatcher::open(checkpoint));
-    return deliver_changes(checkpoint, known, deltas, threads,
-                           [&](const MovedBlock& block) { return patcher.take(block); });
+    return deliver_changes(
+        checkpoint, known, deltas, threads,
+        [&](const MovedBlock& block) { return patcher.take(block); }, wanted);
 }
 
 Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes) {

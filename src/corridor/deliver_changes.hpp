@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/blocks.hpp"
@@ -24,16 +25,19 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
                                   unsigned threads);
 
 /// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
+/// `wanted` is where the deltas must lead: kCorrupt, and nothing is handed over, when they do not.
 /// The sink is called in the order of the blocks, and may overwrite the block it is told of.
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads, const ChangeSink& take,
+                                    const std::optional<StateDigest>& wanted = std::nullopt,
                                     std::uint64_t keep_bytes = limits::kKeptChangeBytes);
 
 /// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
 Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes);
 Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned threads);
+                                    unsigned threads,
+                                    const std::optional<StateDigest>& wanted = std::nullopt);
 
 }  // namespace wisp

@@ -8,6 +8,7 @@
 #include "corridor/delta_writer.hpp"
 #include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -46,6 +47,7 @@ Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_sta
 Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
                                const std::filesystem::path& delta, const DiffOptions& options,
                                Keep keep, KeptChanges* kept) {
+    const StopScope scope(options.stop);
     const Schema& schema = old_state.schema();
     WISP_ASSIGN(DeltaWriter writer,
                 DeltaWriter::create(delta, options.codec, schema, kDefaultLog2BlockElements));

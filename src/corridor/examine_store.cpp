@@ -172,6 +172,7 @@ std::string_view name_of(Verdict verdict) {
 }
 
 Result<DoctorReport> examine(const Location& location, const DoctorOptions& options) {
+    const StopScope scope(options.stop);
     Scratch scratch(location);
     WISP_TRY(scratch.location().store->put(scratch.location().key("write"), as_bytes("x")));
     remove_abandoned(location);
@@ -182,7 +183,7 @@ Result<DoctorReport> examine(const Location& location, const DoctorOptions& opti
     for (std::size_t i = 0; i < probes.size(); ++i) {
         if (options.progress) options.progress(probes[i].name, i, probes.size());
         auto finding = probes[i].run();
-        if (stop_requested()) return std::unexpected(interrupted(scratch));
+        if (stopped()) return std::unexpected(interrupted(scratch));
         if (!finding) {
             finding = Finding{probes[i].name, Verdict::kFail, finding.error().text,
                               "mend this first, then run the examination again"};

@@ -8,6 +8,7 @@
 #include "corridor/pending_folder.hpp"
 #include "corridor/upkeep_log.hpp"
 #include "fetch/state_search.hpp"
+#include "wisp/stop.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp {
@@ -61,6 +62,7 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
 Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
                                  const UpkeepOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
     return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<ExportReport> {
         if (!head || head->commit.state.seq == 0) {

@@ -1,9 +1,6 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 
 #include "base/bytes.hpp"
@@ -12,6 +9,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/folder_lock.hpp"
 #include "corridor/paths.hpp"
 #include "format/replica_file.hpp"
 #include "format/run_keys.hpp"
@@ -27,7 +25,7 @@ namespace {
 
 class FolderReplica : public Replica {
   public:
-    FolderReplica(fs::path folder, FolderReplicaOptions options, FileHandle lock)
+    FolderReplica(fs::path folder, FolderReplicaOptions options, FolderLock lock)
         : folder_(std::move(folder)), options_(std::move(options)), lock_(std::move(lock)) {}
 
     std::string label() const override { return folder_.string(); }
@@ -168,7 +166,7 @@ class FolderReplica : public Replica {
         // Whoever uses a cache proves it first, so it needs neither journal nor sync.
         auto report = options_.durable ? apply_durably(deltas)
                                        : patch_unguarded(*checkpoint_, file_.at->state, deltas,
-                                                         options_.threads);
+                                                         options_.threads, after.state);
         if (!report) return report;
         if (report->result_proven && report->result != after.state) {
             return fail(ErrorKind::kInternal,
@@ -234,7 +232,7 @@ class FolderReplica : public Replica {
 
     fs::path folder_;
     FolderReplicaOptions options_;
-    FileHandle lock_;
+    FolderLock lock_;
     ReplicaFile file_;
     std::optional<Checkpoint> checkpoint_;
     bool doubtful_ = false;  // see in_doubt()
@@ -266,14 +264,11 @@ Result<std::unique_ptr<Replica>> open_folder_replica(const fs::path& folder,
     std::error_code error;
     fs::create_directories(folder / ".wisp" / "scratch", error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
-    const fs::path path = folder / ".wisp" / "lock";
-    FileHandle lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (lock.get() < 0) return std::unexpected(file_error("create", path, errno));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        return fail(ErrorKind::kConflict,
-                    fmt::format("{} is in use by another process; give each its own folder",
-                                shown(folder.string())));
-    }
+    WISP_ASSIGN(
+        FolderLock lock,
+        FolderLock::take(folder / ".wisp" / "lock",
+                         fmt::format("{} is in use by another process; give each its own folder",
+                                     shown(folder.string()))));
     return std::make_unique<FolderReplica>(folder, options, std::move(lock));
 }
 

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 
-#include "base/random.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "corridor/follow_pace.hpp"
 #include "corridor/follow_terms.hpp"
 #include "corridor/journey.hpp"
+#include "corridor/seen_past.hpp"
+#include "corridor/told_events.hpp"
 #include "fetch/state_search.hpp"
 #include "format/heartbeat.hpp"
 #include "format/run_keys.hpp"
@@ -18,12 +19,10 @@
 namespace wisp {
 namespace {
 
-constexpr std::size_t kRememberedIntervals = 8;
-constexpr std::size_t kTrustedIntervals = 3;
-constexpr Milliseconds kLongestWait(60'000);
 constexpr Milliseconds kLongestAsked(300'000);  // by a store that counts requests
 constexpr int kOvertaken = 8;
 constexpr std::uint64_t kQuietLooks = 8;  // of these, one also asks the hint
+constexpr Milliseconds kFarewell(500);
 
 }  // namespace
 
@@ -33,11 +32,12 @@ struct Follower::State {
           replica(held),
           options(given),
           journey(log, replica, at, journey_options()),
-          random(given.run.seed == 0 ? fresh_seed() : given.run.seed) {
+          pace(given.run.seed == 0 ? fresh_seed() : given.run.seed) {
         log.on_void([this](std::uint64_t seq, const Error& why) {
             // Once each: it stays there for ever.
-            if (seq > highest_void) tell_fault(why);
-            highest_void = std::max(highest_void, seq);
+            if (seq <= highest_void) return;
+            highest_void = seq;
+            if (auto told = tell_fault(why); !told) refusal = std::move(told).error();
         });
     }
 
@@ -47,20 +47,22 @@ struct Follower::State {
         wanted.parallel_fetches = options.parallel_fetches;
         wanted.base = options.base;
         wanted.on_moved = [this](const Moved& moved) { return tell(moved); };
-        wanted.on_fault = [this](const Error& error) { tell_fault(error); };
+        wanted.on_fault = [this](const Error& error) { return tell_fault(error); };
         return wanted;
     }
 
     CommitLog log;
     Replica& replica;
     FollowOptions options;
+    ToldEvents events{options.on_event};
     ReplicaRecord at;
     Journey journey;
-    Random random;
+    FollowPace pace;
     bool checked_past = false;
     bool beyond_is_there = false;    // the run has gone past until_step
     std::uint64_t marked_state = 0;  // the state of the commit that the record's mark is at
     std::uint64_t highest_void = 0;  // of the slots that were stepped over and told of
+    std::optional<Error> refusal;    // a callback's, where nobody could return it
     std::uint64_t quiet_looks = 0;   // in a row that found the next slot empty
     std::uint64_t head_seq = 0;
     std::uint64_t head_count = 0;
@@ -68,14 +70,12 @@ struct Follower::State {
     std::int64_t head_expires_ms = 0;  // by its own word, or its certificate's
     std::int64_t last_heartbeat_ms = 0;
     std::optional<std::int64_t> last_pause_us;
-    std::deque<std::int64_t> intervals_ms;
 
     void know(const LogEntry& entry) {
         const Commit& commit = entry.commit;
         if (commit.seq <= head_seq) return;
         if (commit.makes_state() && head_time_ms != 0 && commit.time_ms > head_time_ms) {
-            intervals_ms.push_back(commit.time_ms - head_time_ms);
-            if (intervals_ms.size() > kRememberedIntervals) intervals_ms.pop_front();
+            pace.note_step(commit.time_ms - head_time_ms);
         }
         head_seq = commit.seq;
         head_count = commit.state.count;
@@ -125,97 +125,35 @@ struct Follower::State {
         told.apply_seconds = moved.apply_seconds;
         told.deltas_applied = moved.deltas;
         told.changed_elements = moved.changed_elements;
-        return options.on_event ? options.on_event(told) : Result<void>{};
+        return events.tell(told);
     }
 
-    void tell_fault(const Error& error) {
+    Result<void> tell_fault(const Error& error) {
         FollowEvent told = event(FollowEvent::Kind::kFault);
         told.fault = error.text;
         told.fault_kind = error.kind;
-        if (options.on_event) (void)options.on_event(told);
+        return events.tell(told);
     }
 
     /// Once per process: what this replica has seen must still be in the bucket.
     Result<void> check_past() {
         if (checked_past || at.seq == 0) return {};
-        WISP_ASSIGN(const Slot own, log.read(at.seq));
-        const bool same = own.entry && own.entry->hash == at.commit_hash;
-        const bool buried = own.kind == Slot::Kind::kBuried;
-        if (same) {
-            marked_state = own.entry->commit.state.seq;
+        WISP_ASSIGN(const auto own, past().find_mark());
+        if (own) {
+            marked_state = own->commit.state.seq;
             // A replica that starts up to date must also notice when the run falls silent.
-            know(*own.entry);
-        } else if (!buried && (!at.commit_hash.empty() || own.kind == Slot::Kind::kAbsent)) {
-            WISP_TRY(check_history());
+            know(*own);
+        } else if (options.accept_rewind) {
+            // What was seen counts no more; the weights are kept until another state is there.
+            at.seq = at.epoch = 0;
+            at.commit_hash.clear();
+            forget_state(at);
         }
         checked_past = true;
         return {};
     }
 
-    /// The mark's own slot does not hold what was seen there. A commit that is merely lost is known
-    /// by the hash that newer ones have of it.
-    Result<void> check_history() {
-        WISP_ASSIGN(const auto head, log.head(options.accept_rewind ? 0 : at.seq));
-        if (head && head->commit.seq > at.seq && !options.accept_rewind) {
-            Lineage history(log, *head);
-            return check_descent(history);
-        }
-        if (options.accept_rewind) {
-            // What was seen counts no more; the weights are kept until another state is there.
-            at.seq = at.epoch = 0;
-            at.commit_hash.clear();
-            forget_state(at);
-            return {};
-        }
-        return fail(ErrorKind::kForked,
-                    fmt::format("{} has seen commit {}, but {} does not have it any more: the "
-                                "bucket was set back; restore it, or pass --accept-rewind",
-                                shown(replica.label()), at.seq, shown(log.where().url)));
-    }
-
-    /// Whether the history is a continuation of what this replica has seen. What retention has
-    /// given up can be asked for no more; the floor, which the head vouches for, tells.
-    Result<void> check_descent(Lineage& history) const {
-        const Commit& head = history.head().commit;
-        if (options.accept_rewind || at.seq == 0) return {};
-        if (head.seq < at.seq || head.epoch < at.epoch) {
-            return fail(
-                ErrorKind::kForked,
-                fmt::format("{} ends at commit {} of epoch {}, behind commit {} of epoch "
-                            "{} that this replica has seen: it was set back; restore it, "
-                            "or pass --accept-rewind",
-                            shown(log.where().url), head.seq, head.epoch, at.seq, at.epoch));
-        }
-        if (at.commit_hash.empty() || at.seq < std::max(head.floor, log.first_seq())) return {};
-        WISP_ASSIGN(const bool ours, history.contains({at.seq, at.commit_hash}));
-        if (ours) return {};
-        return fail(ErrorKind::kForked,
-                    fmt::format("the history of {} does not have commit {} as {} has seen it: "
-                                "there are two histories; stop and look, or pass --accept-rewind",
-                                shown(log.where().url), at.seq, shown(replica.label())));
-    }
-
-    /// kGap: commits between this one and what was seen cannot be read.
-    Result<void> check_follows(const LogEntry& next) const {
-        const Commit& commit = next.commit;
-        if (commit.epoch >= at.epoch) {
-            if (at.commit_hash.empty() || commit.previous == CommitRef{at.seq, at.commit_hash}) {
-                return {};
-            }
-            if (commit.previous.seq > at.seq) {
-                return fail(ErrorKind::kGap,
-                            fmt::format("commit {} of {} was built on commit {}, which cannot be "
-                                        "read; restore it from a copy",
-                                        commit.seq, shown(log.where().url), commit.previous.seq));
-            }
-        }
-        return fail(
-            ErrorKind::kForked,
-            fmt::format("commit {} (epoch {}) of {} does not follow commit {} (epoch {}) "
-                        "that this replica has seen: there are two histories; stop and "
-                        "look",
-                        commit.seq, commit.epoch, shown(log.where().url), at.seq, at.epoch));
-    }
+    SeenPast past() const { return {log, at, replica.label(), options.accept_rewind}; }
 
     bool beyond(const StateName& state) const {
         return options.until_step && state.step > *options.until_step;
@@ -231,35 +169,23 @@ struct Follower::State {
             if (kind != ErrorKind::kGap && kind != ErrorKind::kCorrupt) return moved;
             WISP_ASSIGN(const auto head, log.head(head_seq));
             if (!head || head->commit.seq <= head_seq) return moved;
-            tell_fault(moved.error());
+            WISP_TRY(tell_fault(moved.error()));
         }
-    }
-
-    /// What this replica stands at was judged when it was new. It needs no head above it to stay,
-    /// whatever has become of certificates since.
-    bool is_no_newer(const Result<std::optional<LogEntry>>& head) const {
-        if (!head) return head.error().kind == ErrorKind::kDenied;
-        return *head && (*head)->commit.seq < at.seq;
-    }
-
-    Result<bool> still_has_mark() const {
-        WISP_ASSIGN(const Slot own, log.read(at.seq));
-        return own.entry && own.entry->hash == at.commit_hash;
     }
 
     Result<bool> leap_once() {
         const std::uint64_t known = options.accept_rewind ? 0 : at.seq;
         const auto found = log.head(known);
-        if (at.state_seq != 0 && is_no_newer(found)) {
-            WISP_ASSIGN(const bool current, still_has_mark());
-            if (current && !found) tell_fault(found.error());
+        if (at.state_seq != 0 && past().is_no_newer(found)) {
+            WISP_ASSIGN(const bool current, past().still_has_mark());
+            if (current && !found) WISP_TRY(tell_fault(found.error()));
             if (current) return false;
         }
         if (!found) return std::unexpected(found.error());
         const auto& head = *found;
         if (!head || head->commit.state.seq == 0) return false;
         Lineage history(log, *head);
-        WISP_TRY(check_descent(history));
+        WISP_TRY(past().check_descent(history));
         know(*head);
         StateName target = head->commit.state;
         if (beyond(target)) {
@@ -284,15 +210,6 @@ struct Follower::State {
             return std::unexpected(went.error());
         }
         return leap();
-    }
-
-    /// Whether there are commits beyond the next slot, which is empty: then one was lost, and "not
-    /// yet" would be a lie. A hint is cheap to ask, and only a commit that counts is believed.
-    Result<bool> skips_a_commit() {
-        WISP_ASSIGN(const std::uint64_t hint, log.hinted_seq());
-        if (hint <= at.seq + 1) return false;
-        WISP_ASSIGN(const Slot slot, log.read(hint));
-        return slot.kind == Slot::Kind::kCommit;
     }
 
     void beat(std::string_view state, bool now) {
@@ -351,7 +268,7 @@ struct Follower::State {
     Result<FollowReport> look_beyond(Slot::Kind next, bool probe, bool moved) {
         if (next == Slot::Kind::kAbsent) {
             const bool look = probe || ++quiet_looks % kQuietLooks == 0;
-            WISP_ASSIGN(const bool lost, look ? skips_a_commit() : Result<bool>(false));
+            WISP_ASSIGN(const bool lost, look ? past().skips_a_commit() : Result<bool>(false));
             if (!lost) return report(moved);
         }
         return leap_from(moved);
@@ -362,7 +279,7 @@ struct Follower::State {
         WISP_TRY(check_past());
         bool moved = false;
         for (int taken = 0;; ++taken) {
-            if (stop_requested()) return report(moved);
+            if (stopped()) return report(moved);
             // One step behind is the common case and costs two requests; more is worth a plan.
             if (at.state_seq == 0 || taken == 2 || is_short_of_mark()) {
                 return leap_from(moved);
@@ -371,7 +288,7 @@ struct Follower::State {
             if (slot.kind != Slot::Kind::kCommit) return look_beyond(slot.kind, probe, moved);
             quiet_looks = 0;
             const LogEntry& next = *slot.entry;
-            auto step = check_follows(next);
+            auto step = past().check_follows(next);
             if (step) {
                 know(next);
                 if (next.commit.makes_state() && beyond(next.commit.state)) {
@@ -392,32 +309,21 @@ struct Follower::State {
                 kind != ErrorKind::kWrongBase) {
                 return std::unexpected(std::move(step).error());
             }
-            tell_fault(step.error());
+            WISP_TRY(tell_fault(step.error()));
             return leap_from(moved);
         }
     }
 
     Result<FollowReport> move_and_beat(bool probe) {
         auto moved = catch_up(probe);
+        if (refusal) return std::unexpected(*std::exchange(refusal, std::nullopt));
         beat("following", moved && moved->moved && last_heartbeat_ms == 0);
         return moved;
     }
 
     Milliseconds pause() {
-        std::int64_t wait = options.poll.count();
-        // No need to ask before most of the shortest step seen lately has gone by. The first steps
-        // say little: a run often waits for its servers before them, and then hurries.
-        if (intervals_ms.size() >= kTrustedIntervals && head_time_ms != 0) {
-            const std::int64_t shortest = *std::ranges::min_element(intervals_ms);
-            const std::int64_t since = options.run.clock->now_ms() - head_time_ms;
-            if (since >= 0) wait = std::max(wait, shortest - shortest / 5 - since);
-        }
-        wait = std::min<std::int64_t>(wait, kLongestWait.count());
-        // Replicas started together must not ask together for ever.
-        const std::int64_t tenth = wait / 10;
-        return Milliseconds(
-            wait - tenth +
-            static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(2 * tenth + 1))));
+        const std::int64_t now = options.run.clock->now_ms();
+        return pace.pause(options.poll, head_time_ms != 0 ? now - head_time_ms : -1);
     }
 };
 
@@ -425,11 +331,16 @@ Follower::Follower(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Follower::Follower(Follower&&) noexcept = default;
 Follower& Follower::operator=(Follower&&) noexcept = default;
 Follower::~Follower() {
-    if (state_) state_->beat("stopped", true);
+    if (!state_) return;
+    // Advice is worth a moment of whoever wants to be gone, and no more.
+    std::optional<StopScope> scope;
+    if (stopped()) scope.emplace(kFarewell);
+    state_->beat("stopped", true);
 }
 
 Result<Follower> Follower::open(const Location& run, Replica& replica,
                                 const FollowOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(const auto record, replica.load());
     FollowOptions used = on_terms_of(*run.store, options);
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, used.run));
@@ -446,37 +357,43 @@ Result<Follower> Follower::open(const Location& run, Replica& replica,
 }
 
 Result<FollowReport> Follower::catch_up() {
-    return state_->move_and_beat(true);
+    const StopScope scope(state_->options.run.stop);
+    return state_->events.outcome(state_->move_and_beat(true));
 }
 
 Result<FollowReport> Follower::take_next() {
-    return state_->move_and_beat(false);
+    const StopScope scope(state_->options.run.stop);
+    return state_->events.outcome(state_->move_and_beat(false));
 }
 
 Result<FollowReport> Follower::follow() {
+    const StopScope scope(state_->options.run.stop);
     Clock& clock = *state_->options.run.clock;
     for (int failures = 0;;) {
-        auto report = take_next();
+        auto report = state_->move_and_beat(false);
         if (!report) {
-            if (report.error().kind != ErrorKind::kUnavailable || stop_requested()) return report;
+            const bool heals = report.error().kind == ErrorKind::kUnavailable;
             // The store will come back; until then the last good state is served.
-            state_->tell_fault(report.error());
+            if (!heals || stopped() || !state_->tell_fault(report.error())) {
+                return state_->events.outcome(std::move(report));
+            }
             failures = std::min(failures + 1, 6);
             const Milliseconds grown = state_->pause() * (std::int64_t{1} << failures);
             const Milliseconds asked(report.error().retry_after_ms.value_or(0));
-            clock.sleep_for(
-                std::max(std::min(grown, kLongestWait), std::min(asked, kLongestAsked)));
+            clock.sleep_for(std::max(std::min(grown, FollowPace::kLongestWait),
+                                     std::min(asked, kLongestAsked)));
             continue;
         }
         failures = 0;
-        if (report->reached_until || stop_requested()) return report;
+        if (report->reached_until || stopped()) return report;
         if (report->moved && report->lag_steps > 0) continue;
         // After a move there may be more: whoever waits for the newest must not take it for that.
-        if (state_->options.on_event && !report->moved) {
-            WISP_TRY(state_->options.on_event(state_->event(FollowEvent::Kind::kWaiting)));
+        const FollowEvent waiting = state_->event(FollowEvent::Kind::kWaiting);
+        if (!report->moved && !state_->events.tell(waiting)) {
+            return state_->events.outcome(std::move(report));
         }
         clock.sleep_for(state_->pause());
-        if (stop_requested()) return report;
+        if (stopped()) return report;
     }
 }
 

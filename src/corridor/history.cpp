@@ -7,6 +7,7 @@
 #include "corridor/log_line.hpp"
 #include "corridor/replica_lines.hpp"
 #include "store/lineage.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -30,6 +31,7 @@ std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
 
 Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
                              const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const auto head, log.head(after));
     History history;
@@ -71,6 +73,7 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
 }
 
 Result<std::vector<ReplicaHealth>> read_replicas(const Location& where, const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const auto head, log.head());
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());

@@ -15,6 +15,7 @@
 #include "format/run_keys.hpp"
 #include "store/commit_log.hpp"
 #include "wisp/run.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -171,6 +172,7 @@ Result<std::vector<PublicKey>> roots_of(const InitOptions& options) {
 }  // namespace
 
 Result<InitReport> init_run(const Location& where, const InitOptions& options) {
+    const StopScope scope(options.run.stop);
     Random random(options.run.seed == 0 ? fresh_seed() : options.run.seed);
     RunRecord record;
     record.nonce = fmt::format("{:016x}{:016x}", random.next(), random.next());

@@ -7,11 +7,13 @@
 #include "store/lineage.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/run.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 
 Result<FileReport> inspect_commit(const Location& where, std::uint64_t seq,
                                   const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
     WISP_ASSIGN(const LogEntry entry, history.at(seq));

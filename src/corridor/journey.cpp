@@ -155,7 +155,7 @@ Result<void> Journey::go(Lineage& history, const StateName& target) {
         const bool damaged = error.kind == ErrorKind::kWrongBase && at_.state_seq != 0;
         const bool detour_known = is_lost(error) && avoid_.size() > avoided;
         if (detour == kDetours || (!damaged && !detour_known)) return std::unexpected(error);
-        if (options_.on_fault) options_.on_fault(error);
+        if (options_.on_fault) WISP_TRY(options_.on_fault(error));
         if (damaged) {
             // The weights here are not what they should be: only a whole state can mend them.
             WISP_TRY(replica_.discard());

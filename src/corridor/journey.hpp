@@ -28,8 +28,8 @@ struct JourneyOptions {
     unsigned parallel_fetches = 4;
     std::optional<std::filesystem::path> base;
     std::function<Result<void>(const Moved&)> on_moved;
-    /// Told what went wrong and was worked around.
-    std::function<void(const Error&)> on_fault;
+    /// Told what went wrong and is worked around, unless this fails.
+    std::function<Result<void>(const Error&)> on_fault;
 };
 
 class Journey {

@@ -6,6 +6,7 @@
 #include "base/page_memory.hpp"
 #include "base/try.hpp"
 #include "corridor/deliver_changes.hpp"
+#include "corridor/folder_lock.hpp"
 #include "corridor/move_weights.hpp"
 #include "corridor/pending_folder.hpp"
 #include "wisp/replica.hpp"
@@ -49,8 +50,9 @@ class OwnedWeights : public MutableWeights {
 class MemoryReplica : public Replica {
   public:
     /// `temporary` is removed with the replica; without one, options.scratch is used and kept.
-    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary)
-        : options_(std::move(options)), temporary_(std::move(temporary)) {}
+    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary,
+                  std::optional<FolderLock> lock)
+        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
 
     std::string label() const override { return "the replica in memory"; }
     const Weights* weights() const override { return weights_.get(); }
@@ -69,7 +71,8 @@ class MemoryReplica : public Replica {
         std::vector<MovedBlock> kept;
         std::shared_ptr<void> writing;
         auto report = move_weights(
-            *weights_, {at_->state, &deltas, options_.threads, &options_.enter, &writing}, kept);
+            *weights_,
+            {at_->state, &deltas, options_.threads, &options_.enter, &writing, after.state}, kept);
         if (report && options_.on_move) {
             auto told = options_.on_move({weights_.get(), &after, &kept, false});
             if (!told) {
@@ -87,25 +90,26 @@ class MemoryReplica : public Replica {
                            const ReplicaRecord& after) override {
         // Whoever wants to hear of moves or to go back needs more than the new bits.
         if (options_.keep_previous || options_.on_move) return Replica::overwrite(changes, after);
-        const auto writing = enter();
+        WISP_ASSIGN(const auto writing, enter());
         write_blocks(*weights_, changes, options_.threads);
         at_ = after;
         return {};
     }
 
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
-        previous_.reset();
         std::shared_ptr<void> writing;
         {
             WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
             if (options_.target) {
-                WISP_ASSIGN(weights_, options_.target(checkpoint.schema()));
-                writing = enter();
+                WISP_ASSIGN(auto target, options_.target(checkpoint.schema()));
+                WISP_ASSIGN(writing, enter());
+                weights_ = std::move(target);
                 copy_into_target(checkpoint);
             } else {
                 WISP_ASSIGN(weights_, OwnedWeights::copy_of(checkpoint));
             }
         }
+        previous_.reset();
         std::error_code ignored;
         fs::remove_all(folder, ignored);
         at_ = after;
@@ -131,7 +135,7 @@ class MemoryReplica : public Replica {
                             "joined or last went back");
         }
         const auto& [kept, before] = *previous_;
-        const auto writing = enter();
+        WISP_ASSIGN(const auto writing, enter());
         undo_move(*weights_, kept);
         if (options_.on_move) {
             auto told = options_.on_move({weights_.get(), &before, &kept, true});
@@ -151,13 +155,17 @@ class MemoryReplica : public Replica {
                                          const ReplicaRecord& after) {
         std::shared_ptr<void> writing;
         bool wrote = false;
-        auto report = deliver_changes(*weights_, at_->state, deltas, options_.threads,
-                                      [&](const MovedBlock& block) -> Result<void> {
-                                          if (!wrote) writing = enter();
-                                          wrote = true;
-                                          write_block(*weights_, block);
-                                          return {};
-                                      });
+        auto report = deliver_changes(
+            *weights_, at_->state, deltas, options_.threads,
+            [&](const MovedBlock& block) -> Result<void> {
+                if (!wrote) {
+                    WISP_ASSIGN(writing, enter());
+                }
+                wrote = true;
+                write_block(*weights_, block);
+                return {};
+            },
+            after.state);
         if (!report) {
             if (wrote) WISP_TRY(discard());
             return report;
@@ -166,7 +174,7 @@ class MemoryReplica : public Replica {
         return report;
     }
 
-    std::shared_ptr<void> enter() const {
+    Result<std::shared_ptr<void>> enter() const {
         return options_.enter ? options_.enter() : std::shared_ptr<void>();
     }
     void copy_into_target(const Checkpoint& checkpoint) {
@@ -177,6 +185,7 @@ class MemoryReplica : public Replica {
 
     MemoryReplicaOptions options_;
     std::optional<PendingFolder> temporary_;
+    std::optional<FolderLock> lock_;
     std::shared_ptr<MutableWeights> weights_;
     std::optional<ReplicaRecord> at_;
     std::optional<std::pair<std::vector<MovedBlock>, ReplicaRecord>> previous_;
@@ -191,12 +200,13 @@ Result<void> Replica::step_back() {
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
     if (options.scratch.empty()) {
         WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
-        return std::make_unique<MemoryReplica>(options, std::move(temporary));
+        return std::make_unique<MemoryReplica>(options, std::move(temporary), std::nullopt);
     }
     std::error_code error;
     fs::create_directories(options.scratch, error);
     if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
-    return std::make_unique<MemoryReplica>(options, std::nullopt);
+    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
+    return std::make_unique<MemoryReplica>(options, std::nullopt, std::move(lock));
 }
 
 }  // namespace wisp

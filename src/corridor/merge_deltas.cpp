@@ -5,6 +5,7 @@
 #include "corridor/delta_writer.hpp"
 #include "corridor/paths.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -18,6 +19,7 @@ struct MergedBlock {
 
 Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesystem::path>& deltas,
                          const std::filesystem::path& merged, const DiffOptions& options) {
+    const StopScope scope(options.stop);
     const Schema& schema = base.schema();
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema));
     if (chain.size() == 0) return fail(ErrorKind::kInvalid, "name at least one delta to merge");

@@ -10,6 +10,7 @@
 #include "corridor/deliver_changes.hpp"
 #include "corridor/delta_chain.hpp"
 #include "kernel/scatter.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -24,14 +25,17 @@ std::byte* block_of(MutableWeights& weights, const MovedBlock& moved) {
 Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
                                  std::vector<MovedBlock>& kept) {
     kept.clear();
-    auto report = deliver_changes(weights, request.known, *request.deltas, request.threads,
-                                  [&](MovedBlock block) -> Result<void> {
-                                      if (kept.empty() && request.enter && *request.enter)
-                                          *request.entered = (*request.enter)();
-                                      kept.push_back(std::move(block));
-                                      write_block(weights, kept.back());
-                                      return {};
-                                  });
+    auto report = deliver_changes(
+        weights, request.known, *request.deltas, request.threads,
+        [&](MovedBlock block) -> Result<void> {
+            if (kept.empty() && request.enter && *request.enter) {
+                WISP_ASSIGN(*request.entered, (*request.enter)());
+            }
+            kept.push_back(std::move(block));
+            write_block(weights, kept.back());
+            return {};
+        },
+        request.wanted);
     if (!report) undo_move(weights, kept);
     return report;
 }
@@ -48,7 +52,8 @@ void write_blocks(MutableWeights& weights, std::span<const MovedBlock> moved, un
     };
     std::vector<std::jthread> others;
     const std::size_t helping = std::min<std::size_t>(thread_count(threads), moved.size());
-    for (std::size_t i = 1; i < helping; ++i) others.emplace_back(work);
+    for (std::size_t i = 1; i < helping && start_thread(others, work); ++i) {
+    }
     work();
 }
 
@@ -63,6 +68,7 @@ void redo_move(MutableWeights& weights, const std::vector<MovedBlock>& kept) {
 Result<ApplyReport> apply_in_memory(MutableWeights& weights,
                                     const std::vector<std::filesystem::path>& deltas,
                                     const ApplyOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const StateDigest known, digest_of(weights, options.threads, options.progress));
     WISP_ASSIGN(DeltaChain chain, DeltaChain::open(deltas, weights.schema()));
     const std::size_t skipped = chain.skip_to(known);

@@ -15,8 +15,9 @@ struct MoveRequest {
     const std::vector<std::filesystem::path>* deltas = nullptr;
     unsigned threads = 0;
     /// As in MemoryReplicaOptions; what it returned is left in `entered`.
-    const std::function<std::shared_ptr<void>()>* enter = nullptr;
+    const std::function<Result<std::shared_ptr<void>>()>* enter = nullptr;
     std::shared_ptr<void>* entered = nullptr;
+    std::optional<StateDigest> wanted = {};  // as in deliver_changes()
 };
 
 /// Everything is proven before the first byte is overwritten. What is overwritten is kept in

@@ -3,6 +3,7 @@
 
 #include <system_error>
 
+#include "base/caught.hpp"
 #include "base/file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
@@ -38,6 +39,12 @@ DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
 }
 
 Result<PreparedStep> PublishDesk::open_step(const Schema& schema, std::uint64_t step) {
+    if (behind_) {
+        return fail(ErrorKind::kUnavailable,
+                    fmt::format("{} is being taken from the run anew; the next step brings what "
+                                "step {} holds",
+                                shown(baseline_.label()), step));
+    }
     const Weights* held = baseline_.weights();
     if (held == nullptr || at_.state_seq == 0 || held->schema().digest() != schema.digest()) {
         return fail(ErrorKind::kWrongBase,
@@ -201,10 +208,10 @@ void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
         return {};
     };
     // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
-    if (move()) {
+    if (caught("moving the baseline", move)) {
         at_ = after;
     } else {
-        unsettled_ = true;
+        unsettled_ = behind_ = true;
     }
     report.baseline_seconds = timer.seconds();
 }

@@ -104,12 +104,17 @@ Result<void> PublishDesk::upload_side_files(std::uint64_t step, std::uint64_t ep
 
 Result<void> PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
     if (report.kind == "present" || unsettled_ || !anchor_due()) return {};
-    const StateName state = head_->commit.state;
-    WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, state.step, epoch_));
-    const UploadCounts counts = uploader_.take_counts();
-    report.uploaded_bytes += counts.uploaded_bytes;
-    report.reused_bytes += counts.reused_bytes;
-    return place_anchor(std::move(anchor), report);
+    const auto publish = [&]() -> Result<void> {
+        WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, head_->commit.state.step, epoch_));
+        const UploadCounts counts = uploader_.take_counts();
+        report.uploaded_bytes += counts.uploaded_bytes;
+        report.reused_bytes += counts.reused_bytes;
+        return place_anchor(std::move(anchor), report);
+    };
+    auto anchored = publish();
+    if (!anchored && anchored.error().kind == ErrorKind::kFenced) return anchored;
+    if (!anchored) report.anchor_failure = std::move(anchored).error();
+    return {};
 }
 
 Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report) {

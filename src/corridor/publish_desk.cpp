@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "corridor/checkpoint_files.hpp"
 #include "corridor/delta_writer.hpp"
+#include "corridor/guarded_replica.hpp"
 #include "corridor/journey.hpp"
 #include "fetch/route.hpp"
 #include "format/road_map.hpp"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr int kRaces = 100;
 constexpr std::size_t kSchemaDigits = 32;
-constexpr Milliseconds kSignedExpiry(24 * 3'600'000);
+constexpr Milliseconds kSignedLife(24 * 3'600'000);
 
 std::string this_writer() {
     char host[256] = "unknown";
@@ -116,15 +117,22 @@ Result<void> PublishDesk::follow_head() {
     follow.threads = options_.threads;
     follow.parallel_fetches = options_.parallel_uploads;
     follow.base = options_.public_base;
-    WISP_ASSIGN(Follower follower, Follower::open(log_.where(), baseline_, follow));
+    // Steps may be prepared meanwhile: the lock is held while the baseline moves, not while
+    // fetching.
+    GuardedReplica guarded(baseline_, baseline_mutex_, behind_);
+    WISP_ASSIGN(Follower follower, Follower::open(log_.where(), guarded, follow));
     auto report = follower.catch_up();
     if (!report && report.error().kind == ErrorKind::kGap) {
         // Nothing can be rebuilt from what is left in the bucket: the next step is a whole state.
-        WISP_TRY(baseline_.discard());
+        WISP_TRY(guarded.discard());
     } else if (!report) {
         return std::unexpected(std::move(report).error());
     }
-    at_ = follower.at();
+    {
+        const std::lock_guard lock(baseline_mutex_);
+        at_ = follower.at();
+        behind_ = false;
+    }
     if (head_ && at_.seq > head_->commit.seq) {
         // Somebody wrote since the head was read.
         WISP_TRY(look());
@@ -134,12 +142,14 @@ Result<void> PublishDesk::follow_head() {
     return {};
 }
 
-Milliseconds PublishDesk::expires_after() const {
-    return options_.expires_after.value_or(log_.is_signed() ? kSignedExpiry : Milliseconds(0));
-}
-
 std::uint64_t PublishDesk::next_step() const {
     return head_ && head_->commit.state.seq != 0 ? head_->commit.state.step + 1 : 0;
+}
+
+std::optional<Milliseconds> PublishDesk::commit_life() const {
+    const Milliseconds life =
+        options_.expires_after.value_or(log_.is_signed() ? kSignedLife : Milliseconds(0));
+    return life.count() > 0 ? std::optional(life) : std::nullopt;
 }
 
 Commit PublishDesk::draft(CommitKind kind) const {
@@ -148,9 +158,7 @@ Commit PublishDesk::draft(CommitKind kind) const {
     commit.epoch = epoch_;
     commit.owner = owner_;
     commit.writer = writer_;
-    if (const Milliseconds lasting = expires_after(); lasting.count() > 0) {
-        commit.expires_ms = log_.clock().now_ms() + lasting.count();
-    }
+    if (const auto life = commit_life()) commit.expires_ms = log_.clock().now_ms() + life->count();
     commit.schema = std::string(kSchemaDigits, '0');
     if (!head_) return commit;
     commit.state = head_->commit.state;
@@ -303,7 +311,18 @@ Result<void> PublishDesk::heartbeat() {
     if (!head_) return {};
     Commit commit = draft(CommitKind::kHeartbeat);
     WISP_TRY(append_beside(std::move(commit), [](Commit&, std::uint64_t) {}));
+    const std::lock_guard lock(baseline_mutex_);
     return note_head();
+}
+
+Result<void> PublishDesk::stand_on_head() {
+    if (!head_ || behind_ || at_.state_seq != head_->commit.state.seq) return settle();
+    return load_map();
+}
+
+bool PublishDesk::is_head(const PreparedStep& step) const {
+    return head_ && step.coded && head_->commit.state.digest == step.diff.result &&
+           head_->commit.state.step == step.step;
 }
 
 Result<void> PublishDesk::note_head() {

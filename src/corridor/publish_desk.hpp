@@ -11,20 +11,13 @@
 #include <string>
 
 #include "corridor/prepared_step.hpp"
+#include "corridor/step_draft.hpp"
 #include "publish/uploader.hpp"
 #include "store/lineage.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
-
-/// A step on its way into the log: what is known before anything of it is uploaded.
-struct StepDraft {
-    Commit commit;
-    std::optional<StateName> before;  // the state it follows; none on an empty run
-    PublishReport report;
-    bool present = false;  // the head is this very step; there is nothing to do
-};
 
 class PublishDesk {
   public:
@@ -55,17 +48,22 @@ class PublishDesk {
     Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
+    Result<void> load_map();  // of the head as it was read
     Result<void> heartbeat();
+    /// Map and baseline to the head as look() has read it. The baseline is left alone if it is
+    /// there already, so that what is being prepared against it stays good.
+    Result<void> stand_on_head();
+    bool is_head(const PreparedStep& step) const;     // as it was read last
+    std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
 
     /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
     bool unsettled() const { return unsettled_; }
+    void set_unsettled(bool unsettled) { unsettled_ = unsettled; }
     /// Guards what prepare_delta() reads against advance(); of use only with several threads.
     std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }
     const std::optional<LogEntry>& head() const { return head_; }
     std::uint64_t next_step() const;
-    /// How long what is committed now stays fresh; 0: for ever.
-    Milliseconds expires_after() const;
     const std::string& run() const { return log_.run(); }
     Replica& baseline() { return baseline_; }
     std::filesystem::path new_file(std::string_view kind);
@@ -84,7 +82,6 @@ class PublishDesk {
     const PublishOptions& options() const { return options_; }
     const Location& where() const { return log_.where(); }
     std::uint64_t epoch() const { return epoch_; }
-    void settled() { unsettled_ = false; }
     Uploader& uploader() { return uploader_; }
 
     ReplicaRecord at_;
@@ -101,7 +98,6 @@ class PublishDesk {
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> note_head();  // after a commit that made no state
     Result<void> take_run();
-    Result<void> load_map();
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
     Result<LogEntry> append_beside(Commit commit,
@@ -125,7 +121,8 @@ class PublishDesk {
     std::string owner_;
     std::string writer_;
     bool unsettled_ = true;
-    bool dense_ = false;  // the last step changed too much to be kept
+    bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()
+    bool dense_ = false;   // the last step changed too much to be kept
     std::atomic<std::uint64_t> files_made_ = 0;
     std::mutex baseline_mutex_;
 };

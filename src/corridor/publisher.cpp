@@ -4,6 +4,7 @@
 #include "corridor/block_feed.hpp"
 #include "corridor/publish_desk.hpp"
 #include "corridor/publisher_state.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -19,8 +20,9 @@ Publisher::~Publisher() = default;
 
 Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
                                   const PublishOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(auto desk, PublishDesk::open(run, baseline, options));
-    return Publisher(std::make_unique<State>(State{std::move(desk)}));
+    return Publisher(std::make_unique<State>(State{std::move(desk), options.run.stop}));
 }
 
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
@@ -29,6 +31,7 @@ Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t s
 }
 
 Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t step) {
+    const StopScope scope(state_->stop);
     PublishDesk& desk = *state_->desk;
     for (int attempt = 0;; ++attempt) {
         WISP_ASSIGN(PreparedStep prepared, desk.prepare(weights, step));
@@ -42,19 +45,16 @@ Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t st
             return report;
         }
         desk.advance(prepared, *report);
-        // The step is committed; an anchor that fails is due again at the next one.
         const Weights* source = weights.whole();
         if (source == nullptr) source = desk.baseline().weights();
         if (source == nullptr) return report;
-        const auto anchored = desk.anchor_if_due(*source, *report);
-        if (!anchored && anchored.error().kind == ErrorKind::kFenced) {
-            return std::unexpected(anchored.error());
-        }
+        WISP_TRY(desk.anchor_if_due(*source, *report));
         return report;
     }
 }
 
 Result<void> Publisher::heartbeat() {
+    const StopScope scope(state_->stop);
     return state_->desk->heartbeat();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 
 #include "corridor/publish_desk.hpp"
 #include "wisp/publisher.hpp"
@@ -10,6 +11,7 @@ namespace wisp {
 
 struct Publisher::State {
     std::unique_ptr<PublishDesk> desk;
+    std::stop_token stop;
 };
 
 }  // namespace wisp

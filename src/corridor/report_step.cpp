@@ -13,6 +13,7 @@
 #include "store/lineage.hpp"
 #include "verify/verified_delta.hpp"
 #include "wisp/history.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -65,6 +66,7 @@ Result<std::vector<ForecastShare>> forecast_of(const VerifiedDelta& delta) {
 
 Result<StepReport> report_step(const Location& where, std::uint64_t seq,
                                const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
     WISP_ASSIGN(const LogEntry entry, history.at(seq));

@@ -11,6 +11,7 @@
 #include "format/road_map.hpp"
 #include "format/run_keys.hpp"
 #include "store/lineage.hpp"
+#include "wisp/stop.hpp"
 #include "wisp/upkeep.hpp"
 
 // Retention in three moves, each safe to stop after (doc/protocol.md section 9):
@@ -293,6 +294,7 @@ class Retention {
 }  // namespace
 
 Result<RetainReport> retain_run(const Location& where, const RetainOptions& options) {
+    const StopScope scope(options.upkeep.run.stop);
     if (options.keep_anchors == 0) {
         return fail(ErrorKind::kInvalid, "keep at least one anchor, better two");
     }

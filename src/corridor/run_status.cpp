@@ -8,7 +8,8 @@
 #include "fetch/route.hpp"
 #include "format/run_keys.hpp"
 #include "store/lineage.hpp"
-#include "wisp/run.hpp"
+#include "wisp/run_status.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -31,6 +32,7 @@ Result<void> for_each_object(const Location& where, const std::string& prefix,
 
 Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count,
                                       const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const auto head, log.head());
     std::vector<LogLine> lines;
@@ -48,6 +50,7 @@ Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count
 
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     RunStatus status;
     status.run = log.run();

@@ -6,12 +6,14 @@
 #include "base/try.hpp"
 #include "corridor/log_line.hpp"
 #include "store/lineage.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 
 struct RunWatch::State {
     CommitLog log;
     std::optional<LogEntry> head;
+    std::stop_token stop;
 
     /// While the next slot is empty, the head is what it was.
     Result<void> look() {
@@ -33,8 +35,9 @@ RunWatch& RunWatch::operator=(RunWatch&&) noexcept = default;
 RunWatch::~RunWatch() = default;
 
 Result<RunWatch> RunWatch::open(const Location& where, const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options));
-    return RunWatch(std::make_unique<State>(State{std::move(log), std::nullopt}));
+    return RunWatch(std::make_unique<State>(State{std::move(log), std::nullopt, options.stop}));
 }
 
 const std::string& RunWatch::run() const {
@@ -42,6 +45,7 @@ const std::string& RunWatch::run() const {
 }
 
 Result<std::optional<LogLine>> RunWatch::newest(std::optional<std::uint64_t> until) {
+    const StopScope scope(state_->stop);
     WISP_TRY(state_->look());
     const auto& head = state_->head;
     if (!head || head->commit.state.seq == 0) return std::nullopt;

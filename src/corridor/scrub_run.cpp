@@ -14,6 +14,7 @@
 #include "fetch/object_fetcher.hpp"
 #include "format/replica_file.hpp"
 #include "format/run_keys.hpp"
+#include "wisp/stop.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp {
@@ -198,6 +199,7 @@ class Scrubber {
 }  // namespace
 
 Result<ScrubReport> scrub_run(const Location& where, const UpkeepOptions& options, bool replay) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
     return Scrubber(log, options).run(replay);
 }

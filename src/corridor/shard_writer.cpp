@@ -16,6 +16,7 @@
 #include "format/shard_slip.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/shard.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -162,6 +163,7 @@ const std::optional<StateDigest>& ShardWriter::base() const {
 }
 
 Result<void> ShardWriter::adopt(const Weights& whole, const StateDigest& state) {
+    const StopScope scope(state_->options.stop);
     WISP_TRY(require_same_schema(state_->own.schema(), "the trainer", whole.schema(), "the run"));
     drop();
     state_->base.reset();
@@ -201,6 +203,7 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
 }
 
 Result<void> ShardWriter::add(const SpanViews& spans) {
+    const StopScope scope(state_->options.stop);
     if (!state_->coding) {
         return fail(ErrorKind::kInvalid, fmt::format("rank {} has not begun", state_->rank));
     }
@@ -247,6 +250,7 @@ Result<CodedShard> ShardWriter::code(const ShardCall& call, const SpanViews& spa
 }
 
 Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
+    const StopScope scope(state_->options.stop);
     if (call.part != ShardPart::kAnchor) {
         if (!state_->pending || state_->pending->slip.call != call) {
             return fail(ErrorKind::kInvalid, fmt::format("rank {} has coded nothing for step {}",
@@ -278,6 +282,7 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
 }
 
 Result<void> ShardWriter::advance(const StateDigest& state) {
+    const StopScope scope(state_->options.stop);
     if (!state_->pending) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("rank {} has coded nothing that could be committed", state_->rank));

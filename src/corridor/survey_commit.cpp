@@ -9,6 +9,7 @@
 #include "format/delta_layout.hpp"
 #include "store/lineage.hpp"
 #include "wisp/history.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -67,6 +68,7 @@ Result<std::optional<DeltaDirectory>> read_directory(const Location& where,
 
 Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
                                  const RunOptions& options) {
+    const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
     WISP_ASSIGN(const LogEntry entry, history.at(seq));

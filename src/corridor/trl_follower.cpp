@@ -11,6 +11,7 @@
 #include "corridor/checkpoint_files.hpp"
 #include "corridor/deliver_changes.hpp"
 #include "corridor/follow_terms.hpp"
+#include "corridor/told_events.hpp"
 #include "corridor/trl_replay.hpp"
 #include "format/shard_index.hpp"
 #include "wisp/stop.hpp"
@@ -41,6 +42,7 @@ struct TrlFollower::State {
 
     Replica& replica;
     FollowOptions options;
+    ToldEvents events{options.on_event};
     TrlBucket bucket;
     std::string run;
     Random random;
@@ -82,14 +84,14 @@ struct TrlFollower::State {
         told.apply_seconds = std::max(0.0, seconds - fetched.fetch_seconds);
         told.deltas_applied = reached.deltas;
         told.changed_elements = reached.changed_elements;
-        return options.on_event ? options.on_event(told) : Result<void>{};
+        return events.tell(told);
     }
 
-    void tell_fault(const Error& error) {
+    Result<void> tell_fault(const Error& error) {
         FollowEvent told = event(FollowEvent::Kind::kFault);
         told.fault = error.text;
         told.fault_kind = error.kind;
-        if (options.on_event) (void)options.on_event(told);
+        return events.tell(told);
     }
 
     FollowReport report(bool moved) const {
@@ -157,7 +159,7 @@ struct TrlFollower::State {
         }
         WISP_ASSIGN(const auto moves, moves_after(at.step));
         bool moved = false;
-        for (std::size_t i = 0; i < moves.size() && !stop_requested(); ++i) {
+        for (std::size_t i = 0; i < moves.size() && !stopped(); ++i) {
             lag = moves.size() - i - 1;
             auto taken = take(moves[i]);
             bucket.clear();
@@ -204,7 +206,7 @@ struct TrlFollower::State {
             if (ahead.empty()) return std::unexpected(error);
         }
         if (newest.step <= at.step) return std::unexpected(error);
-        tell_fault(error);
+        WISP_TRY(tell_fault(error));
         const auto joined = join(at.step);
         if (joined && *joined) return {};
         if (!joined && !is_about_content(joined.error().kind)) {
@@ -231,7 +233,7 @@ struct TrlFollower::State {
                                          "changed: start from an earlier one, or name a base",
                                          last->text, anchor->step)};
             }
-            tell_fault(*last);
+            WISP_TRY(tell_fault(*last));
         }
         WISP_ASSIGN(const auto deltas, list(TrlObject::Kind::kDelta, std::nullopt));
         if (anchors.empty() && deltas.empty()) return false;
@@ -329,6 +331,7 @@ TrlFollower::~TrlFollower() = default;
 
 Result<TrlFollower> TrlFollower::open(const Location& where, Replica& replica,
                                       const FollowOptions& options) {
+    const StopScope scope(options.run.stop);
     if (!options.run.trust.keys.empty()) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("nothing in {} is signed, as TRL's layout has no place for it; do "
@@ -349,32 +352,36 @@ Result<TrlFollower> TrlFollower::open(const Location& where, Replica& replica,
 }
 
 Result<FollowReport> TrlFollower::catch_up() {
-    return state_->catch_up();
+    const StopScope scope(state_->options.run.stop);
+    return state_->events.outcome(state_->catch_up());
 }
 
 Result<FollowReport> TrlFollower::follow() {
+    const StopScope scope(state_->options.run.stop);
     Clock& clock = *state_->options.run.clock;
     for (int failures = 0;;) {
-        auto report = catch_up();
+        auto report = state_->catch_up();
         if (!report) {
             const ErrorKind kind = report.error().kind;
             // The store will come back, and a file may be written to its end.
             const bool heals = kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt;
-            if (!heals || stop_requested()) return report;
-            state_->tell_fault(report.error());
+            if (!heals || stopped() || !state_->tell_fault(report.error())) {
+                return state_->events.outcome(std::move(report));
+            }
             failures = std::min(failures + 1, 6);
             const Milliseconds wait = state_->pause() * (std::int64_t{1} << failures);
             clock.sleep_for(std::min(wait, kLongestWait));
             continue;
         }
         failures = 0;
-        if (report->reached_until || stop_requested()) return report;
+        if (report->reached_until || stopped()) return report;
         // After a move there may be more: whoever waits for the newest must not take it for that.
-        if (state_->options.on_event && !report->moved) {
-            WISP_TRY(state_->options.on_event(state_->event(FollowEvent::Kind::kWaiting)));
+        const FollowEvent waiting = state_->event(FollowEvent::Kind::kWaiting);
+        if (!report->moved && !state_->events.tell(waiting)) {
+            return state_->events.outcome(std::move(report));
         }
         clock.sleep_for(state_->pause());
-        if (stop_requested()) return report;
+        if (stopped()) return report;
     }
 }
 

@@ -13,6 +13,7 @@
 #include "corridor/trl_replay.hpp"
 #include "format/delta_layout.hpp"
 #include "format/run_keys.hpp"
+#include "wisp/stop.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp {
@@ -246,6 +247,7 @@ class TrlDesk {
 Result<PublishReport> publish_trl(const Location& where, Replica& baseline, const Weights& weights,
                                   std::optional<std::uint64_t> step,
                                   const TrlPublishOptions& options) {
+    const StopScope scope(options.stop);
     if (options.codec == Codec::kCompact) {
         return fail(ErrorKind::kInvalid,
                     "TRL cannot read the compact codec; publish into its layout with --codec plain "

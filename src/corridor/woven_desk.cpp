@@ -50,7 +50,8 @@ Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
-    auto record = std::make_unique<RecordReplica>(folder, std::move(temporary));
+    WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
+    auto record = std::make_unique<RecordReplica>(folder, std::move(temporary), std::move(lock));
     std::unique_ptr<WovenDesk> desk(new WovenDesk(std::move(record), std::move(log), options));
     WISP_TRY(desk->start());
     return desk;
@@ -58,7 +59,7 @@ Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs
 
 Result<void> WovenDesk::follow_head() {
     if (head()) at_ = record_at(at_, *head());
-    settled();
+    set_unsettled(false);
     return {};
 }
 

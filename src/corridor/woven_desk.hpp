@@ -5,6 +5,7 @@
 // tells the digest of what its rank really read.
 #pragma once
 
+#include "corridor/folder_lock.hpp"
 #include "corridor/pending_folder.hpp"
 #include "corridor/publish_desk.hpp"
 #include "corridor/weave_slips.hpp"
@@ -15,8 +16,9 @@ namespace wisp {
 /// Where a run stands, without its weights.
 class RecordReplica : public Replica {
   public:
-    RecordReplica(std::filesystem::path scratch, std::optional<PendingFolder> temporary)
-        : scratch_(std::move(scratch)), temporary_(std::move(temporary)) {}
+    RecordReplica(std::filesystem::path scratch, std::optional<PendingFolder> temporary,
+                  FolderLock lock)
+        : scratch_(std::move(scratch)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
     std::string label() const override { return "the record of a sharded trainer"; }
     const Weights* weights() const override { return nullptr; }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
@@ -30,6 +32,7 @@ class RecordReplica : public Replica {
   private:
     std::filesystem::path scratch_;
     std::optional<PendingFolder> temporary_;
+    FolderLock lock_;
     std::optional<ReplicaRecord> at_;
 };
 

@@ -2,11 +2,13 @@
 
 #include "base/try.hpp"
 #include "corridor/woven_desk.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 
 struct WovenPublisher::State {
     std::unique_ptr<WovenDesk> desk;
+    std::stop_token stop;
 };
 
 WovenPublisher::WovenPublisher(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -17,16 +19,19 @@ WovenPublisher::~WovenPublisher() = default;
 Result<WovenPublisher> WovenPublisher::open(const Location& run,
                                             const std::filesystem::path& scratch,
                                             const PublishOptions& options) {
+    const StopScope scope(options.run.stop);
     WISP_ASSIGN(auto desk, WovenDesk::open(run, scratch, options));
-    return WovenPublisher(std::make_unique<State>(State{std::move(desk)}));
+    return WovenPublisher(std::make_unique<State>(State{std::move(desk), options.run.stop}));
 }
 
 Result<ShardCall> WovenPublisher::call(const Schema& schema, std::uint64_t step, bool whole) {
+    const StopScope scope(state_->stop);
     return state_->desk->call(schema, step, whole);
 }
 
 Result<PublishReport> WovenPublisher::commit(const ShardCall& call, const Schema& schema,
                                              const std::vector<std::vector<std::byte>>& slips) {
+    const StopScope scope(state_->stop);
     return state_->desk->commit_slips(call, schema, slips);
 }
 
@@ -40,10 +45,12 @@ std::optional<ShardCall> WovenPublisher::anchor_call() const {
 
 Result<PublishReport> WovenPublisher::commit_anchor(
     const ShardCall& call, const Schema& schema, const std::vector<std::vector<std::byte>>& slips) {
+    const StopScope scope(state_->stop);
     return state_->desk->commit_anchor(call, schema, slips);
 }
 
 Result<void> WovenPublisher::heartbeat() {
+    const StopScope scope(state_->stop);
     return state_->desk->heartbeat();
 }
 

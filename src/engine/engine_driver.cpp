@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/no_throw.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -22,6 +23,7 @@ namespace {
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr Milliseconds kPatienceWithTheAway{1'000};
+constexpr Milliseconds kStopLook{50};  // how often a caller that waits looks whether it is to end
 
 /// What the threads of a driver share.
 struct Board {
@@ -37,14 +39,22 @@ struct Board {
 /// One server and the thread that works on it. Fields without a remark belong to the board's mutex.
 class Worker {
   public:
-    Worker(Board& board, const EngineServer& server, Milliseconds watch)
-        : board_(board), watch_(watch), url_(server.url), kind_(server.kind), latest_(blank()) {}
+    Worker(Board& board, const EngineServer& server, const EngineOptions& options)
+        : board_(board),
+          watch_(options.watch),
+          stop_(options.stop),
+          url_(server.url),
+          kind_(server.kind),
+          latest_(blank()) {}
     ~Worker() { signals_.ended = true; }
 
     ServerSignals& signals() { return signals_; }
     void start(std::unique_ptr<ServerSession> session) {
         session_ = std::move(session);
-        thread_ = std::jthread([this] { work(); });
+        thread_ = std::jthread([this] {
+            const StopScope scope(stop_);
+            work();
+        });
     }
     void end() { signals_.ended = true; }
 
@@ -55,8 +65,19 @@ class Worker {
     EngineReport look() const {
         EngineReport report = blank();
         const Stopwatch watch;
-        if (auto seen = session_->look(report); !seen) report.error = std::move(seen).error();
+        auto seen = without_throwing([&] { return session_->look(report); });
+        if (!seen) report.error = std::move(seen).error();
         report.seconds = watch.seconds();
+        return report;
+    }
+
+    /// Of a server that is still being brought there when the caller has to go.
+    EngineReport still_under_way(const EngineTarget& target) const {
+        EngineReport report = blank();
+        report.target = target.step;
+        report.error = Error{ErrorKind::kUnavailable,
+                             fmt::format("stopped as asked, while {} was being brought to step {}",
+                                         url_, target.step)};
         return report;
     }
 
@@ -92,16 +113,22 @@ class Worker {
             const bool heard = signals_.heard;
             const bool news = !again || report.moved || differs(report);
             // Told before it counts as done, so that whoever waits for it finds it told.
-            if (news && board_.on_report) {
-                const std::scoped_lock telling(board_.telling);
-                board_.on_report(report);
-            }
+            if (news && board_.on_report) tell(report);
             lock.lock();
             away_ = !heard;
             latest_ = std::move(report);
             tried_ = aim;
             board_.changed.notify_all();
         }
+    }
+
+    /// What its listener throws is the listener's affair, and must not end the process.
+    void tell(const EngineReport& report) {
+        const std::scoped_lock telling(board_.telling);
+        (void)without_throwing([&]() -> Result<void> {
+            board_.on_report(report);
+            return {};
+        });
     }
 
     /// True when it is time to look after the server although there is no new target.
@@ -119,9 +146,8 @@ class Worker {
         EngineReport report = blank();
         report.target = target.step;
         const Stopwatch watch;
-        if (auto done = session_->bring(target, report); !done) {
-            report.error = std::move(done).error();
-        }
+        auto done = without_throwing([&] { return session_->bring(target, report); });
+        if (!done) report.error = std::move(done).error();
         report.seconds = watch.seconds();
         return report;
     }
@@ -133,6 +159,7 @@ class Worker {
 
     Board& board_;
     const Milliseconds watch_;
+    const std::stop_token stop_;
     const std::string url_;
     const EngineKind kind_;
     ServerSignals signals_;                   // of themselves
@@ -208,14 +235,19 @@ Result<EngineDriver> EngineDriver::open(const EngineOptions& options) {
     std::vector<Url> urls;
     WISP_TRY(check_servers(options, urls));
     const auto http = std::make_shared<HttpClient>(trusted_certificates(), "SSL_CERT_FILE");
-    SessionSettings settings{
-        address_for_others(options.run), options.trust,          options.pause,
-        options.answer_timeout,          options.update_timeout, options.sglang_loader};
+    SessionSettings settings{address_for_others(options.run),
+                             options.trust,
+                             options.pause,
+                             options.answer_timeout,
+                             options.update_timeout,
+                             options.sglang_loader,
+                             options.min_serial,
+                             options.run_id};
     auto state = std::make_unique<State>();
     state->board.on_report = options.on_report;
     for (std::size_t i = 0; i < urls.size(); ++i) {
         const EngineServer& server = options.servers[i];
-        auto worker = std::make_unique<Worker>(state->board, server, options.watch);
+        auto worker = std::make_unique<Worker>(state->board, server, options);
         ServerCall call(http, urls[i], server.api_key, options.connect_timeout, worker->signals());
         worker->start(server.kind == EngineKind::kVllm
                           ? make_vllm_session(std::move(call), settings)
@@ -238,30 +270,41 @@ std::vector<EngineReport> EngineDriver::update(const EngineTarget& target) {
     board.target = target;
     const std::uint64_t aim = ++board.aimed;
     board.changed.notify_all();
-    std::vector<const Worker*> away;
+    std::vector<const Worker*> away_before;
     for (const auto& worker : state_->workers) {
-        if (worker->is_away()) away.push_back(worker.get());
+        if (worker->is_away()) away_before.push_back(worker.get());
     }
     const auto patience = std::chrono::steady_clock::now() + kPatienceWithTheAway;
     const auto done = [&](const auto& worker) { return worker->is_done(aim); };
     const auto present_done = [&](const auto& worker) {
-        return worker->is_done(aim) || std::ranges::find(away, worker.get()) != away.end();
+        return worker->is_done(aim) ||
+               std::ranges::find(away_before, worker.get()) != away_before.end();
     };
-    board.changed.wait(lock, [&] { return std::ranges::all_of(state_->workers, present_done); });
-    board.changed.wait_until(lock, patience,
-                             [&] { return std::ranges::all_of(state_->workers, done); });
+    const auto answered = [&] { return std::ranges::all_of(state_->workers, present_done); };
+    while (!board.changed.wait_for(lock, kStopLook, answered) && !stopped()) {
+    }
+    const auto all_done = [&] { return std::ranges::all_of(state_->workers, done); };
+    if (!stopped()) board.changed.wait_until(lock, patience, all_done);
     std::vector<EngineReport> reports;
     for (const auto& worker : state_->workers) {
-        reports.push_back(worker->is_done(aim) ? worker->latest() : worker->still_away(target));
+        const bool away = std::ranges::find(away_before, worker.get()) != away_before.end();
+        reports.push_back(worker->is_done(aim) ? worker->latest()
+                          : away               ? worker->still_away(target)
+                                               : worker->still_under_way(target));
     }
     return reports;
 }
 
 std::vector<EngineReport> EngineDriver::look() const {
     std::vector<EngineReport> reports(state_->workers.size());
+    const StopScope* const scope = StopScope::innermost();
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < reports.size(); ++i) {
-        threads.emplace_back([&, i] { reports[i] = state_->workers[i]->look(); });
+        const auto look = [&, scope, i] {
+            const StopScope handed_on(scope);
+            reports[i] = state_->workers[i]->look();
+        };
+        if (!start_thread(threads, look)) look();
     }
     threads.clear();
     return reports;

@@ -82,17 +82,20 @@ Result<ServerAnswer> ServerCall::ask(HttpRequest request, const std::string& pat
                                 "address",
                                 label_, shown(response.header("location"))));
     }
-    if (response.status == 401 || response.status == 403) {
-        return fail(ErrorKind::kDenied,
-                    fmt::format("{}: {} was refused with {}; {}", label_, path, response.status,
-                                api_key_.empty()
-                                    ? "give the key that the server was started with (--api-key)"
-                                    : "the key given is not the server's"));
-    }
     ServerAnswer answer;
     answer.status = response.status;
     answer.body = nlohmann::json::parse(response.body_text(), nullptr, false);
     if (answer.body.is_discarded()) answer.body = nullptr;
+    if (answer.status == 401 || answer.status == 403) {
+        // 401 is about the key; a server that forbids something says itself what it takes.
+        std::string cure = answer.status == 403 ? answer.cause() : std::string();
+        if (cure.empty()) {
+            cure = api_key_.empty() ? "give the key that the server was started with (--api-key)"
+                                    : "the key given is not the server's";
+        }
+        return fail(ErrorKind::kDenied, fmt::format("{}: {} was refused with {}; {}", label_, path,
+                                                    answer.status, cure));
+    }
     return answer;
 }
 

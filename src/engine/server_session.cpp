@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <utility>
 
+#include "base/decimal.hpp"
 #include "base/text.hpp"
 #include "wisp/printable.hpp"
 
@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMostEntries = 64;
 constexpr std::size_t kLongestText = 1000;
+constexpr double kLongestSeconds = 1e9;  // sums of them stay finite
 
 std::string_view bare(std::string_view run) {
     constexpr std::string_view kFile = "file://";
@@ -42,27 +43,31 @@ bool same_run(std::string_view one, std::string_view other) {
 }
 
 nlohmann::json init_info_of(const SessionSettings& settings) {
-    return {{"run", settings.run}, {"trust", settings.trust}, {"mode", "push"}};
+    nlohmann::json info = {{"run", settings.run}, {"trust", settings.trust}, {"mode", "push"}};
+    if (settings.min_serial != 0) info["min_serial"] = settings.min_serial;
+    if (!settings.run_id.empty()) info["run_id"] = settings.run_id;
+    return info;
 }
 
 std::optional<std::uint64_t> step_of_version(const nlohmann::json& version) {
     if (version.is_number_unsigned()) return version.get<std::uint64_t>();
     if (!version.is_string()) return std::nullopt;
-    const auto& text = version.get_ref<const std::string&>();
-    std::uint64_t step = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, step);
-    if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-    return step;
+    return whole_number(version.get_ref<const std::string&>());
+}
+
+std::optional<double> seconds_of(const nlohmann::json& value) {
+    if (!value.is_number()) return std::nullopt;
+    const double seconds = value.get<double>();
+    return seconds >= 0 && seconds <= kLongestSeconds ? std::optional(seconds) : std::nullopt;
 }
 
 std::vector<std::pair<std::string, double>> seconds_in(const nlohmann::json& object) {
     std::vector<std::pair<std::string, double>> found;
     if (!object.is_object()) return found;
     for (const auto& [name, value] : object.items()) {
-        if (!value.is_number() || found.size() == kMostEntries) continue;
-        found.emplace_back(printable(std::string_view(name).substr(0, kLongestText)),
-                           value.get<double>());
+        const auto seconds = seconds_of(value);
+        if (!seconds || found.size() == kMostEntries) continue;
+        found.emplace_back(printable(std::string_view(name).substr(0, kLongestText)), *seconds);
     }
     return found;
 }

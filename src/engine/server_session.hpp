@@ -4,7 +4,9 @@
 // calls does.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct SessionSettings {
     Milliseconds answer_timeout{0};
     Milliseconds update_timeout{0};
     std::string sglang_loader;
+    std::uint64_t min_serial = 0;
+    std::string run_id;
 };
 
 class ServerSession {
@@ -58,11 +62,13 @@ class Settled {
 std::string_view name_of(EnginePause pause);
 /// Whether two addresses name one run, as far as text can tell.
 bool same_run(std::string_view one, std::string_view other);
-/// {"run", "trust", "mode": "push"}
+/// {"run", "trust", "mode": "push"}, and "min_serial" and "run_id" where they are set.
 nlohmann::json init_info_of(const SessionSettings& settings);
 /// A step as engines write versions; nothing when it is another text.
 std::optional<std::uint64_t> step_of_version(const nlohmann::json& version);
-/// Numbers of an object, by name, and the texts of an array; what else is there is passed over.
+/// A duration; nothing when it is negative, or longer than any.
+std::optional<double> seconds_of(const nlohmann::json& value);
+/// Durations of an object, by name, and the texts of an array; what else is there is passed over.
 std::vector<std::pair<std::string, double>> seconds_in(const nlohmann::json& object);
 std::vector<std::string> texts_in(const nlohmann::json& array);
 

@@ -152,7 +152,12 @@ class SglangSession : public ServerSession {
         WISP_ASSIGN(const ServerAnswer info, server_.get("/model_info", settings_.answer_timeout));
         nlohmann::json record = init_info_of(settings_);
         record["action"] = "prepare";
-        record["checkpoint"] = info.field("model_path");  // to prove the layout of memory with
+        // To prove the layout of memory with. Only a text is passed on: JSON may be nested so
+        // deeply that copying it takes more stack than there is.
+        record["checkpoint"] = nullptr;
+        if (const auto& path = info.field("model_path"); path.is_string()) {
+            record["checkpoint"] = path.get_ref<const std::string&>();
+        }
         // Nothing changes, so requests may stay where they are.
         auto begun = post("/pause_generation", {{"mode", "in_place"}}, settings_.answer_timeout,
                           "see the server's log");
@@ -179,7 +184,7 @@ class SglangSession : public ServerSession {
             const std::string cause = text_in(*record, "failure");
             // The workers try again by themselves; what still fails after a while needs a hand.
             const bool hopeless = !cause.empty() && watch.seconds() > kFailingPatience;
-            if (hopeless || watch.seconds() > patience || stop_requested() || server_.is_ended()) {
+            if (hopeless || watch.seconds() > patience || stopped() || server_.is_ended()) {
                 return fail(
                     ErrorKind::kUnavailable,
                     fmt::format("{}: step {} is not staged there; {}", server_.label(), target.step,

@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "engine/server_session.hpp"
 #include "engine/stock_update.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp {
 namespace {
@@ -90,9 +91,7 @@ class VllmSession : public ServerSession {
                                                 answer, "it goes on with the weights it had"));
         }
         report.served = step_in(answer.field("served"));
-        if (const auto& pause = answer.field("pause_seconds"); pause.is_number()) {
-            report.pause_seconds = pause.get<double>();
-        }
+        report.pause_seconds = seconds_of(answer.field("pause_seconds")).value_or(0);
         report.phases = seconds_in(answer.field("phases"));
         if (report.served != target.step) {
             return fail(

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <set>
 #include <system_error>
 
@@ -53,11 +55,43 @@ std::set<std::uint32_t> completed_chunks(const fs::path& path) {
 
 }  // namespace
 
-struct ObjectFetcher::Chunk {
-    const StoredPart* part = nullptr;
-    std::uint64_t part_offset = 0;
-    std::uint64_t file_offset = 0;
-    std::uint64_t bytes = 0;
+/// The pieces that a file is fetched in. Memory goes with the parts a commit lists, never with the
+/// sizes it claims for them.
+class ObjectFetcher::Chunks {
+  public:
+    struct Chunk {
+        const StoredPart* part = nullptr;
+        std::uint64_t part_offset = 0;
+        std::uint64_t file_offset = 0;
+        std::uint64_t bytes = 0;
+    };
+
+    Chunks(const StoredFile& file, std::uint64_t most) : file_(file), most_(most) {
+        for (const StoredPart& part : file.parts) {
+            firsts_.push_back(count_);
+            offsets_.push_back(total_);
+            count_ += part.bytes / most + (part.bytes % most != 0 ? 1 : 0);
+            total_ += part.bytes;
+        }
+    }
+    std::uint64_t count() const { return count_; }
+    std::uint64_t total_bytes() const { return total_; }
+    Chunk operator[](std::uint64_t index) const {
+        // The last part that begins at or before it: parts without bytes have no chunk.
+        const auto after = std::ranges::upper_bound(firsts_, index);
+        const auto at = static_cast<std::size_t>(after - firsts_.begin()) - 1;
+        const StoredPart& part = file_.parts[at];
+        const std::uint64_t offset = (index - firsts_[at]) * most_;
+        return {&part, offset, offsets_[at] + offset, std::min(most_, part.bytes - offset)};
+    }
+
+  private:
+    const StoredFile& file_;
+    std::uint64_t most_;
+    std::vector<std::uint64_t> firsts_;   // of each part: the number of its first chunk
+    std::vector<std::uint64_t> offsets_;  // and where it begins in the file
+    std::uint64_t count_ = 0;
+    std::uint64_t total_ = 0;
 };
 
 ObjectFetcher::ObjectFetcher(const Location& run, fs::path folder, unsigned parallel)
@@ -123,25 +157,55 @@ Result<void> ObjectFetcher::assemble(const fs::path& parts, const fs::path& path
     return sum.commit_unsynced();
 }
 
+/// A commit may claim any size. What one read shows needs no proof; of larger objects the store is
+/// asked before room is made for them.
+Result<void> ObjectFetcher::check_sizes(const Location& from, const StoredFile& file,
+                                        std::uint64_t read_bytes) const {
+    for (const StoredPart& part : file.parts) {
+        if (part.bytes <= read_bytes) continue;
+        const std::string key = from.key(part.key);
+        const auto info = from.store->head(key);
+        if (!info && info.error().kind == ErrorKind::kNotFound) {
+            return fail(ErrorKind::kGap, fmt::format("{} is gone from the bucket", shown(key)));
+        }
+        if (!info) return std::unexpected(info.error());
+        if (info->size_bytes == part.bytes) continue;
+        return fail(ErrorKind::kCorrupt,
+                    fmt::format("{} has {} bytes, but its commit says {}; run 'wisp scrub'",
+                                shown(key), info->size_bytes, part.bytes));
+    }
+    return {};
+}
+
+/// What is missing must fit onto the disk, before it is fetched for nothing.
+Result<void> ObjectFetcher::check_room(const fs::path& partial, std::uint64_t total) const {
+    std::error_code error;
+    const fs::space_info space = fs::space(folder_, error);
+    if (error) return {};
+    struct stat held{};
+    const bool begun = ::stat(partial.c_str(), &held) == 0;
+    const std::uint64_t there = begun ? static_cast<std::uint64_t>(held.st_blocks) * 512 : 0;
+    if (total <= there || total - there <= space.available) return {};
+    return fail(ErrorKind::kNoSpace,
+                fmt::format("{} needs {} bytes more, and its disk has {} left; make room, or name "
+                            "another folder",
+                            shown(folder_.string()), total - there, space.available));
+}
+
 Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile& file,
                                          const fs::path& partial) {
     const Stopwatch start;
     const std::uint64_t most = from.store->terms().few_requests ? kLargeChunkBytes : kChunkBytes;
-    std::vector<Chunk> chunks;
-    std::uint64_t total = 0;
-    for (const StoredPart& part : file.parts) {
-        for (std::uint64_t at = 0; at < part.bytes; at += most) {
-            chunks.push_back({&part, at, total + at, std::min(most, part.bytes - at)});
-        }
-        total += part.bytes;
-    }
+    WISP_TRY(check_sizes(from, file, most));
+    const Chunks chunks(file, most);
+    WISP_TRY(check_room(partial, chunks.total_bytes()));
     fs::path done_path = partial;
     done_path.replace_extension(kDoneSuffix);
-    const bool resumable = chunks.size() > 1;
+    const bool resumable = chunks.count() > 1;
     const std::set<std::uint32_t> done =
         resumable ? completed_chunks(done_path) : std::set<std::uint32_t>{};
     WISP_ASSIGN(const FileHandle out, open_or_create(partial, O_RDWR));
-    if (::ftruncate(out.get(), static_cast<off_t>(total)) != 0) {
+    if (::ftruncate(out.get(), static_cast<off_t>(chunks.total_bytes())) != 0) {
         return std::unexpected(file_error("size", partial, errno));
     }
     FileHandle record;
@@ -150,10 +214,10 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
     }
     std::uint64_t recorded = done.size() * 4;
     WISP_TRY(ordered_parallel<bool>(
-        chunks.size(), parallel_,
+        chunks.count(), parallel_,
         [&](std::uint64_t index, unsigned) -> Result<bool> {
             if (done.contains(static_cast<std::uint32_t>(index))) return false;
-            const Chunk& chunk = chunks[index];
+            const Chunks::Chunk chunk = chunks[index];
             Bytes buffer(static_cast<std::size_t>(chunk.bytes));
             const std::string key = from.key(chunk.part->key);
             for (int attempt = 1;; ++attempt) {
@@ -174,8 +238,9 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
         },
         [&](std::uint64_t index, bool fetched) -> Result<void> {
             if (!fetched) return {};
-            counts_.bytes += chunks[index].bytes;
-            if (chunks[index].part_offset == 0) ++counts_.objects;
+            const Chunks::Chunk chunk = chunks[index];
+            counts_.bytes += chunk.bytes;
+            if (chunk.part_offset == 0) ++counts_.objects;
             if (!resumable) return {};
             Bytes number;
             append_fixed(number, static_cast<std::uint32_t>(index));

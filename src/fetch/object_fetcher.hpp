@@ -26,17 +26,21 @@ class ObjectFetcher {
     /// `folder` is made when needed; what lies in it may be removed at any time between calls.
     ObjectFetcher(const Location& run, std::filesystem::path folder, unsigned parallel);
 
-    /// The local path. kGap when an object is gone, kCorrupt when it is not what its hash says
-    /// even when fetched again.
+    /// The local path. kGap when an object is gone, kCorrupt when it is not of the size its commit
+    /// says, or not what its hash says even when fetched again. kNoSpace. Memory is bounded,
+    /// whatever a commit says.
     Result<std::filesystem::path> fetch(const StoredFile& file);
     FetchCounts take_counts() { return std::exchange(counts_, {}); }
     /// Removes everything fetched except files that are still being fetched.
     void clear();
 
   private:
-    struct Chunk;
+    class Chunks;
     bool is_here(const StoredFile& file, const std::filesystem::path& path);
     Result<void> assemble(const std::filesystem::path& parts, const std::filesystem::path& path);
+    Result<void> check_sizes(const Location& from, const StoredFile& file,
+                             std::uint64_t read_bytes) const;
+    Result<void> check_room(const std::filesystem::path& partial, std::uint64_t total) const;
     Result<void> fetch_chunks(const Location& from, const StoredFile& file,
                               const std::filesystem::path& partial);
     Result<void> verify(const StoredFile& file, const std::filesystem::path& path);

@@ -21,7 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kCommitMark = "commit";
 // What a commit's list "must" may name: a reader of files that are woven.
 constexpr std::string_view kMustWoven = "woven";
-constexpr std::string_view kTombstoneMark = "tombstone";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kHashDigits = 64;
 constexpr std::size_t kRunDigits = 32;
@@ -329,27 +328,6 @@ std::vector<CommitRef> ancestors_after(const Commit& parent, const std::string& 
         found.push_back(*older);
     }
     return found;
-}
-
-std::string write_tombstone(const Tombstone& tombstone) {
-    const Json json = {{"wisp", kTombstoneMark},
-                       {"version", kVersion},
-                       {"run", tombstone.run},
-                       {"seq", tombstone.seq},
-                       {"floor", tombstone.floor}};
-    return with_check(json.dump() + "\n");
-}
-
-std::optional<Tombstone> parse_tombstone(std::string_view object) {
-    if (object.size() > 1024) return std::nullopt;
-    const auto json = parse_strict_json(object);
-    if (!json) return std::nullopt;
-    std::string problem;
-    FieldReader in(*json, problem);
-    if (in.text("wisp") != kTombstoneMark) return std::nullopt;
-    Tombstone tombstone{in.hex("run", kRunDigits), in.number("seq"), in.number("floor")};
-    if (!problem.empty()) return std::nullopt;
-    return tombstone;
 }
 
 }  // namespace wisp

@@ -73,8 +73,7 @@ struct RoadMap {
     friend bool operator==(const RoadMap&, const RoadMap&) = default;
 };
 
-/// Another commit of the log: its slot, and the SHA-256 of its bytes. Whoever believes the commit
-/// that says so may believe what lies there, if it has that hash.
+/// Another commit of the log: its slot, and the SHA-256 of its bytes.
 struct CommitRef {
     std::uint64_t seq = 0;  // 0: none
     std::string hash;
@@ -107,7 +106,6 @@ struct Commit {
     std::uint64_t anchor_seq = 0;              // of the newest anchor's state
     CommitRef map_at;  // the newest commit before this one that carries a map
     std::optional<RoadMap> map;
-
     /// Whether this commit, rather than one before it, made the state.
     bool makes_state() const { return state.seq == seq; }
 };
@@ -119,13 +117,6 @@ struct Commit {
 std::vector<CommitRef> ancestors_after(const Commit& parent, const std::string& parent_hash,
                                        std::uint64_t seq);
 
-/// What stands in a slot whose commit was given up by retention.
-struct Tombstone {
-    std::string run;
-    std::uint64_t seq = 0;
-    std::uint64_t floor = 0;
-};
-
 /// The body, one line with its newline.
 std::string write_commit(const Commit& commit);
 /// `object` may end in a signature block, which is returned apart. kCorrupt, kUnsupported.
@@ -135,9 +126,5 @@ struct ParsedCommit {
     std::string_view signature_block;  // empty when unsigned
 };
 Result<ParsedCommit> parse_commit(std::string_view object, std::string_view label);
-
-std::string write_tombstone(const Tombstone& tombstone);
-/// Nothing when the object is something else.
-std::optional<Tombstone> parse_tombstone(std::string_view object);
 
 }  // namespace wisp

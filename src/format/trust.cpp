@@ -136,7 +136,7 @@ Result<Certificate> Certificate::make(const SigningKey& root, const PublicKey& s
                                 expires_ms));
     }
     Certificate made{subject, serial, expires_ms, root.public_key().id(), {}};
-    made.signature = root.sign(kCertificateDomain, as_bytes(signed_part(made)));
+    WISP_ASSIGN(made.signature, root.sign(kCertificateDomain, as_bytes(signed_part(made))));
     return made;
 }
 
@@ -216,7 +216,8 @@ Result<std::string> write_signature_block(const SigningKey& key,
                                 "certificate that was made for it",
                                 certificate->subject.id(), own.id()));
     }
-    std::string block = fmt::format("ed25519 {} {}\n", own.id(), hex_of(key.sign(domain, bytes)));
+    WISP_ASSIGN(const Signature signature, key.sign(domain, bytes));
+    std::string block = fmt::format("ed25519 {} {}\n", own.id(), hex_of(signature));
     if (certificate) block += certificate->to_text() + "\n";
     return block;
 }

@@ -13,6 +13,7 @@
 #include "format/run_keys.hpp"
 #include "format/strict_json.hpp"
 #include "wisp/printable.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -178,6 +179,8 @@ Result<Slot> CommitLog::read(std::uint64_t seq) const {
     const std::string key = where_.key(commit_key(seq));
     std::vector<std::byte> seen;
     for (int look = 0;; ++look) {
+        // However many void objects there are: whoever wants to stop can.
+        if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked");
         auto object = read_whole(*where_.store, key, limits::kCommitBytes);
         if (!object && object.error().kind == ErrorKind::kNotFound) return Slot{};
         const bool too_long = !object && object.error().kind == ErrorKind::kCorrupt;

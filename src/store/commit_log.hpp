@@ -15,36 +15,12 @@
 #include <string>
 
 #include "base/random.hpp"
-#include "format/commit.hpp"
 #include "format/run_record.hpp"
+#include "store/log_slot.hpp"
 #include "wisp/run.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {
-
-/// A commit that was read, checked and hashed.
-struct LogEntry {
-    Commit commit;
-    std::string hash;
-    Signer signer;
-    CommitRef ref() const { return {commit.seq, hash}; }
-};
-
-/// What lies in a slot, judged by itself and now.
-struct Slot {
-    enum class Kind {
-        kAbsent,
-        kCommit,  // counts
-        kLapsed,  // signed well, but under a certificate that has ended or was revoked: counts if a
-                  // newer commit that counts is built on it
-        kBuried,  // a tombstone
-        kVoid,  // of a signed run: no trusted key vouches for it; readers and writers step over it
-    };
-    Kind kind = Kind::kAbsent;
-    std::optional<LogEntry> entry;    // of kCommit and kLapsed
-    std::optional<Tombstone> buried;  // of kBuried
-    std::optional<Error> why;         // of kLapsed and kVoid
-};
 
 class CommitLog {
   public:

@@ -10,7 +10,7 @@
 namespace wisp {
 
 bool RetryStore::pause_after(const Error& error, Patience& patience) {
-    if (error.kind != ErrorKind::kUnavailable || stop_requested()) return false;
+    if (error.kind != ErrorKind::kUnavailable || stopped()) return false;
     if (++patience.tried >= plan_.tries) return false;
     // Decorrelated jitter: callers that failed together must not come back together.
     const auto shortest = static_cast<std::uint64_t>(plan_.shortest_pause.count());
@@ -27,7 +27,7 @@ bool RetryStore::pause_after(const Error& error, Patience& patience) {
     const std::int64_t passed = clock_->now_ms() - patience.started_ms;
     if (passed + static_cast<std::int64_t>(pause) > plan_.total.count()) return false;
     clock_->sleep_for(Milliseconds(pause));
-    return !stop_requested();
+    return !stopped();
 }
 
 template <class Call>

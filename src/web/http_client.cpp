@@ -21,28 +21,39 @@ void start_curl_once() {
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
 }
 
+constexpr int kStopLookMs = 50;  // how often an idle exchange looks whether it is to end
+
+/// A request, and beside it the open connections: libcurl keeps them there.
 struct Handle {
     CURL* curl = curl_easy_init();
-    Handle() {
-        if (curl == nullptr) throw std::bad_alloc();
-    }
+    CURLM* connections = curl_multi_init();
+    Handle() = default;
     Handle(const Handle&) = delete;
     Handle& operator=(const Handle&) = delete;
-    ~Handle() { curl_easy_cleanup(curl); }
+    ~Handle() {
+        curl_easy_cleanup(curl);
+        curl_multi_cleanup(connections);
+    }
+    bool is_whole() const { return curl != nullptr && connections != nullptr; }
 };
 
 struct HeaderList {
     curl_slist* list = nullptr;
+    bool is_whole = true;
     HeaderList() = default;
     HeaderList(const HeaderList&) = delete;
     HeaderList& operator=(const HeaderList&) = delete;
     ~HeaderList() { curl_slist_free_all(list); }
     void add(const std::string& line) {
         curl_slist* longer = curl_slist_append(list, line.c_str());
-        if (longer == nullptr) throw std::bad_alloc();
-        list = longer;
+        is_whole = is_whole && longer != nullptr;
+        if (longer != nullptr) list = longer;
     }
 };
+
+Error out_of_memory() {
+    return {ErrorKind::kUnavailable, "out of memory for a request; try again later"};
+}
 
 /// What the callbacks of one exchange share.
 struct Exchange {
@@ -119,7 +130,7 @@ int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     const auto& exchange = *static_cast<const Exchange*>(user);
     const HttpRequest& request = *exchange.request;
     const bool ended = request.ended != nullptr && request.ended->load();
-    return ended || (!request.despite_stop && stop_requested()) ? 1 : 0;
+    return ended || (!request.despite_stop && stopped()) ? 1 : 0;
 }
 
 /// Asked on each connection that the request is about to be written to.
@@ -154,6 +165,22 @@ void set_method(CURL* curl, const HttpRequest& request) {
     if (request.method != "HEAD") set(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
 }
 
+std::uint64_t answer_limit(const HttpRequest& request) {
+    return request.answer_limit != 0 ? request.answer_limit : limits::kHttpAnswerBytes;
+}
+
+/// A transfer that trickles must end: no exchange takes longer than its bytes would at the slowest
+/// speed there may be, and the patience with a silent server, once to begin and once to end.
+Milliseconds longest(const HttpRequest& request) {
+    if (request.total_timeout.count() != 0) return request.total_timeout;
+    // Only where an answer is asked for may it be long.
+    const bool unknown = request.method == "GET" && request.into.empty();
+    const std::uint64_t answer = unknown ? answer_limit(request) : request.into.size();
+    const std::uint64_t bytes = request.body.size() + answer + limits::kHttpHeaderBytes;
+    return request.connect_timeout + 2 * request.stall_timeout +
+           Milliseconds(bytes * 1000 / limits::kSlowestBytesPerSecond);
+}
+
 void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, char* problem) {
     const HttpRequest& request = *exchange.request;
     set(curl, CURLOPT_ERRORBUFFER, problem);
@@ -172,11 +199,15 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set(curl, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
     if (!ca_bundle.empty()) set(curl, CURLOPT_CAINFO, ca_bundle.c_str());
     if (request.without_proxy) set(curl, CURLOPT_NOPROXY, "*");
+#if LIBCURL_VERSION_NUM >= 0x075700
+    // Whoever gives up on an exchange does not wait for the name of a server to be resolved.
+    set(curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
     set(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
-    set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(limits::kSlowestBytesPerSecond));
     set(curl, CURLOPT_LOW_SPEED_TIME,
         static_cast<long>(std::max<std::int64_t>(1, request.stall_timeout.count() / 1000)));
-    set(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(request.total_timeout.count()));
+    set(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(longest(request).count()));
     set(curl, CURLOPT_HEADERFUNCTION, &on_header);
     set(curl, CURLOPT_HEADERDATA, &exchange);
     set(curl, CURLOPT_WRITEFUNCTION, &on_body);
@@ -187,6 +218,33 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     set(curl, CURLOPT_PREREQFUNCTION, &on_send);
     set(curl, CURLOPT_PREREQDATA, &exchange);
     set_method(curl, request);
+}
+
+/// As curl_easy_perform(), which looks for an end only once a second when nothing moves.
+CURLcode run_exchange(Handle& handle, Exchange& exchange) {
+    if (curl_multi_add_handle(handle.connections, handle.curl) != CURLM_OK) {
+        return CURLE_OUT_OF_MEMORY;
+    }
+    CURLcode code = CURLE_OK;
+    for (int running = 1; running != 0;) {
+        const CURLMcode problem = curl_multi_perform(handle.connections, &running);
+        if (problem != CURLM_OK) {
+            code = problem == CURLM_OUT_OF_MEMORY ? CURLE_OUT_OF_MEMORY : CURLE_FAILED_INIT;
+            break;
+        }
+        if (running == 0) break;
+        if (on_progress(&exchange, 0, 0, 0, 0) != 0) {
+            code = CURLE_ABORTED_BY_CALLBACK;
+            break;
+        }
+        curl_multi_poll(handle.connections, nullptr, 0, kStopLookMs, nullptr);
+    }
+    int left = 0;
+    while (const CURLMsg* message = curl_multi_info_read(handle.connections, &left)) {
+        if (message->msg == CURLMSG_DONE) code = message->data.result;
+    }
+    curl_multi_remove_handle(handle.connections, handle.curl);
+    return code;
 }
 
 Error transport_error(CURLcode code, const Exchange& exchange, const char* problem,
@@ -209,6 +267,7 @@ Error transport_error(CURLcode code, const Exchange& exchange, const char* probl
     if (code == CURLE_ABORTED_BY_CALLBACK) {
         return {ErrorKind::kUnavailable, "stopped as asked, with a request under way"};
     }
+    if (code == CURLE_OUT_OF_MEMORY) return out_of_memory();
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
         return {
             ErrorKind::kDenied,
@@ -233,9 +292,13 @@ std::string_view HttpResponse::header(std::string_view name) const {
 
 class HttpClient::Pool {
   public:
+    /// Null when there is no memory for one.
     std::unique_ptr<Handle> take() {
         const std::lock_guard lock(mutex_);
-        if (idle_.empty()) return std::make_unique<Handle>();
+        if (idle_.empty()) {
+            auto fresh = std::make_unique<Handle>();
+            return fresh->is_whole() ? std::move(fresh) : nullptr;
+        }
         auto handle = std::move(idle_.back());
         idle_.pop_back();
         return handle;
@@ -277,15 +340,15 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request) {
     if (!typed) headers.add("Content-Type:");
 
     auto handle = pool_->take();
+    if (!handle || !headers.is_whole) return std::unexpected(out_of_memory());
     char problem[CURL_ERROR_SIZE] = "";
     Exchange exchange;
     exchange.request = &request;
     exchange.curl = handle->curl;
-    exchange.answer_limit =
-        request.answer_limit != 0 ? request.answer_limit : limits::kHttpAnswerBytes;
+    exchange.answer_limit = answer_limit(request);
     configure(handle->curl, exchange, ca_bundle_, problem);
     set(handle->curl, CURLOPT_HTTPHEADER, headers.list);
-    const CURLcode code = curl_easy_perform(handle->curl);
+    const CURLcode code = run_exchange(*handle, exchange);
     curl_easy_getinfo(handle->curl, CURLINFO_RESPONSE_CODE, &exchange.response.status);
     pool_->give_back(std::move(handle));
     if (code != CURLE_OK) {

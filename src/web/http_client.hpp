@@ -3,7 +3,7 @@
 // Never follows a redirect, never retries (but when a kept connection was dead), never decodes a
 // body, always verifies TLS, and never holds more of an answer than the request allows.
 // Thread-safe: handles, and with them the open connections, are lent out from a pool. An exchange
-// ends early when request_stop() was called.
+// ends early, within a tenth of a second, when the caller's work is to end (wisp/stop.hpp).
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ struct HttpRequest {
     std::span<std::byte> into;        // where the body of a 200 or 206 goes, if not empty
     std::uint64_t answer_limit = 0;   // most bytes of any other body; 0: the usual limit
     Milliseconds connect_timeout{10'000};
-    Milliseconds stall_timeout{30'000};  // without a byte moving
-    Milliseconds total_timeout{0};       // 0: none
+    Milliseconds stall_timeout{30'000};  // slower than limits::kSlowestBytesPerSecond
+    Milliseconds total_timeout{0};       // 0: by the number of bytes
     bool without_proxy = false;          // metadata services live on this machine
     bool despite_stop = false;           // cleaning up after a stop
     bool send_once = false;              // not even again when a kept connection turns out dead
@@ -55,11 +55,11 @@ class HttpClient {
     /// `ca_bundle`: a file of certificates instead of the system's; may be empty. `ca_setting` is
     /// what a user sets to name one, for messages.
     explicit HttpClient(std::string ca_bundle = {}, std::string ca_setting = "AWS_CA_BUNDLE");
-    ~HttpClient();
+    virtual ~HttpClient();
 
     /// Any answer, whatever its status. kUnavailable when none came whole; kCorrupt when it is
     /// longer than allowed; kDenied when the server's certificate is not trusted.
-    Result<HttpResponse> perform(const HttpRequest& request);
+    virtual Result<HttpResponse> perform(const HttpRequest& request);
 
   private:
     class Pool;

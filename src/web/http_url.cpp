@@ -37,8 +37,10 @@ bool parse_v6(std::string_view host, unsigned char (&bytes)[16]) {
 Result<Url> parse_url(const std::string& text, const std::string& base) {
     const Parsed parsed(curl_url(), &curl_url_cleanup);
     constexpr unsigned kFlags = CURLU_PATH_AS_IS;
+    // libcurl would stop reading at a zero.
+    const bool whole = text.find('\0') == std::string::npos;
     const bool read =
-        parsed != nullptr &&
+        parsed != nullptr && whole &&
         (base.empty() || curl_url_set(parsed.get(), CURLUPART_URL, base.c_str(), kFlags) == 0) &&
         curl_url_set(parsed.get(), CURLUPART_URL, text.c_str(), kFlags) == 0;
     if (!read) return fail(ErrorKind::kInvalid, "not an address of the form https://host[:port]");
@@ -53,6 +55,10 @@ Result<Url> parse_url(const std::string& text, const std::string& base) {
     }
     if (!part_of(parsed, CURLUPART_USER).empty() || !part_of(parsed, CURLUPART_PASSWORD).empty()) {
         return fail(ErrorKind::kInvalid, "an address must not hold a user name or a password");
+    }
+    // Read once more, as whoever is given its text does, it would be another host.
+    if (url.host.find('%') != std::string::npos) {
+        return fail(ErrorKind::kInvalid, "an address must not hold a host with a '%' in its name");
     }
     const bool usual =
         (url.scheme == "http" && url.port == "80") || (url.scheme == "https" && url.port == "443");

@@ -1,4 +1,9 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <thread>
 
 #include "base/file.hpp"
 #include "base/spool.hpp"
@@ -15,6 +20,42 @@ TEST(PendingFile, LeavesNothingBehindUnlessCommitted) {
         EXPECT_FALSE(fs::exists(folder / "out"));
     }
     EXPECT_EQ(folder.file_count(), 0U);
+}
+
+TEST(PendingFile, NeverTakesTheMaskAwayFromOtherThreads) {
+    const TempFolder folder;
+    const mode_t before = ::umask(077);
+    std::atomic<bool> done = false;
+    std::jthread creator([&] {
+        for (int i = 0; i < 2000; ++i) {
+            value_of(PendingFile::create(folder / "out", PendingFile::Until::kVisible));
+        }
+        done = true;
+    });
+    bool open_to_others = false;
+    while (!done) {
+        const FileHandle file(::open((folder / "mine").c_str(), O_WRONLY | O_CREAT, 0666));
+        struct stat info{};
+        ::fstat(file.get(), &info);
+        open_to_others = open_to_others || (info.st_mode & 077) != 0;
+        fs::remove(folder / "mine");
+    }
+    creator.join();
+    ::umask(before);
+    EXPECT_FALSE(open_to_others);
+}
+
+TEST(PendingFile, IsAsReadableAsAnyOther) {
+    const TempFolder folder;
+    const mode_t before = ::umask(027);
+    for (const auto until : {PendingFile::Until::kUnnamed, PendingFile::Until::kVisible}) {
+        PendingFile file = value_of(PendingFile::create(folder / "out", until));
+        value_of(file.commit());
+        struct stat info{};
+        ASSERT_EQ(::stat((folder / "out").c_str(), &info), 0);
+        EXPECT_EQ(info.st_mode & 0777, 0640U);
+    }
+    ::umask(before);
 }
 
 TEST(PendingFile, AppearsUnderItsNameWhenCommitted) {

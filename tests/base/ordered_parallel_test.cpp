@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "base/parallel.hpp"
@@ -55,6 +58,33 @@ TEST_P(OrderedParallel, RunsAheadOnlyAFewPiecesPerWorker) {
             return {};
         }));
     EXPECT_LE(farthest.load(), 4U * threads());
+}
+
+TEST_P(OrderedParallel, TurnsExceptionsIntoErrors) {
+    const auto outcome = [&](const std::function<void(std::uint64_t)>& produced,
+                             const std::function<void(std::uint64_t)>& consumed) {
+        return ordered_parallel<int>(
+            40, threads(),
+            [&](std::uint64_t i, unsigned) -> Result<int> {
+                produced(i);
+                return 0;
+            },
+            [&](std::uint64_t i, int) -> Result<void> {
+                consumed(i);
+                return {};
+            });
+    };
+    const auto nothing = [](std::uint64_t) {};
+    const auto no_memory = [](std::uint64_t i) {
+        if (i >= 20) throw std::bad_alloc();
+    };
+    const auto wrong = [](std::uint64_t i) {
+        if (i >= 20) throw std::out_of_range("no such block");
+    };
+    EXPECT_EQ(outcome_of(outcome(no_memory, nothing)), "unavailable");
+    EXPECT_EQ(text_of(outcome(nothing, no_memory)), "out of memory");
+    EXPECT_EQ(outcome_of(outcome(wrong, nothing)), "internal");
+    EXPECT_NE(text_of(outcome(nothing, wrong)).find("no such block"), std::string::npos);
 }
 
 TEST_P(OrderedParallel, GivesEachWorkerItsOwnNumber) {

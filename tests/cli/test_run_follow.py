@@ -1,6 +1,7 @@
 """follow and pull: a folder that moves from one published step to the next."""
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -167,6 +168,30 @@ def test_command_sees_every_move_in_its_environment(trainer, tmp_path):
     assert [line[0] for line in lines] == ["0", "1"]
     assert [line[3] for line in lines] == [answer("verify", s)["state"] for s in trainer.states]
     assert {line[4] for line in lines} == {str(tmp_path / "replica")}
+
+
+def test_command_may_be_interrupted_although_wisp_blocks_signals(trainer, tmp_path):
+    trainer.steps(1)
+    told = tmp_path / "told"
+    wisp("pull", trainer.url, "--into", tmp_path / "replica", "--on-step",
+         f"grep SigBlk /proc/self/status > {told}")
+    blocked = int(told.read_text().split()[1], 16)
+    assert blocked & (1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1) == 0
+
+
+def test_second_signal_ends_the_process_at_once(trainer, tmp_path):
+    trainer.steps(1)
+    ready, gate = tmp_path / "ready", tmp_path / "gate"
+    os.mkfifo(ready)
+    os.mkfifo(gate)
+    with Following("follow", trainer.url, "--into", tmp_path / "replica", "--on-step",
+                   f"echo > {ready}; cat {gate}") as follower:
+        ready.read_text()
+        # The command, which wisp waits for, goes on.
+        follower.process.send_signal(signal.SIGINT)
+        follower.process.send_signal(signal.SIGTERM)
+        assert follower.process.wait(timeout=60) in (-signal.SIGINT, -signal.SIGTERM)
+        gate.write_text("")
 
 
 def test_failing_command_is_told_and_counted_but_not_fatal(trainer, tmp_path):

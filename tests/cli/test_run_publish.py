@@ -244,7 +244,9 @@ def keys(tmp_path):
     return tmp_path
 
 
-def test_signed_run_is_followed_by_those_who_trust_the_key(trainer, keys):
+def test_signed_run_is_followed_by_those_who_trust_the_key(keys):
+    trainer = runs.Trainer(keys, "signed")
+    assert trainer.init("--sign-key", keys / "trainer.key")["signed"]
     for _ in range(2):
         trainer.publish("--sign-key", keys / "trainer.key")
     runs.pull(trainer.url, keys / "replica", "--trust", keys / "trainer.key.pub")
@@ -257,11 +259,33 @@ def test_signed_run_is_followed_by_those_who_trust_the_key(trainer, keys):
               keys / "trainer.key.pub")
 
 
-def test_certified_key_is_trusted_through_its_root(trainer, keys):
+def test_certified_key_is_trusted_through_its_root(keys):
+    trainer = runs.Trainer(keys, "signed")
+    trainer.init("--root", keys / "root.key.pub")
     trainer.publish("--sign-key", keys / "trainer.key", "--certificate", keys / "trainer.cert")
     runs.pull(trainer.url, keys / "replica", "--trust", keys / "root.key.pub")
     refused(DENIED, "pull", trainer.url, "--into", keys / "late", "--trust",
             keys / "root.key.pub", "--min-serial", 4)
+
+
+def test_run_is_signed_from_its_start_or_never(trainer, keys):
+    sign = ["--sign-key", keys / "trainer.key"]
+    refused(ERROR, *trainer.call(*sign), names=["without keys", "wisp init --sign-key"])
+    signed = runs.Trainer(keys, "signed")
+    refused(ERROR, "init", signed.url, *sign, "--certificate", keys / "trainer.cert",
+            names=["--root"])
+    signed.init(*sign)
+    refused(DENIED, *signed.call(), names=["--sign-key"])
+    refused(DENIED, *signed.call("--sign-key", keys / "stranger.key"), names=["trusted"])
+    assert signed.publish(*sign)["kind"] == "anchor"
+
+
+def test_pinned_run_is_not_taken_for_another(trainer, tmp_path):
+    trainer.steps(1)
+    run = answer("status", trainer.url)["run"]
+    runs.pull(trainer.url, tmp_path / "replica", "--run", run)
+    for verb in (["pull", trainer.url, "--into", tmp_path / "other"], ["log", trainer.url]):
+        refused(14, *verb, "--run", "0" * 32, names=[run])
 
 
 def test_unsigned_run_is_refused_where_keys_are_named(trainer, keys):

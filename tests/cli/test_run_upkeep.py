@@ -153,13 +153,19 @@ def test_export_refuses_steps_and_folders_it_cannot_write(trainer, tmp_path):
     refused((ERROR, 11), "export", trainer.url, "-o", tmp_path / "there", within=tmp_path / "there")
 
 
-def test_upkeep_of_a_signed_run_needs_trust_and_a_key(trainer, tmp_path):
+def test_upkeep_of_a_signed_run_needs_trust_and_a_key(tmp_path):
+    trainer = runs.Trainer(tmp_path, "signed")
     for name in ("trainer", "stranger"):
         wisp("key", "new", tmp_path / f"{name}.key")
     sign = ["--sign-key", tmp_path / "trainer.key"]
     trust = ["--trust", tmp_path / "trainer.key.pub"]
+    trainer.init(*sign)
     for _ in range(6):
         trainer.publish("--anchor-every", 3, *sign)
+    head = answer("status", trainer.url)["head"]["seq"]
+    for verb in (["compact"], ["retain", "--keep-anchors", 1, "--grace", "0"]):
+        refused(DENIED, verb[0], trainer.url, *verb[1:], names=["--sign-key"])
+    assert answer("status", trainer.url)["head"]["seq"] == head
     assert answer("compact", trainer.url, *sign, *trust)["merged"] > 0
     answer("retain", trainer.url, "--keep-anchors", 1, "--grace", "0", *sign, *trust)
     assert answer("scrub", trainer.url, "--replay", *trust)["ok"]

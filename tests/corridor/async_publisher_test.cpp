@@ -1,42 +1,10 @@
 // Publishing behind the trainer's back, with a store whose uploads wait for the test.
-#include <gtest/gtest.h>
-
-#include "checkpoint_steps.hpp"
-#include "gated_store.hpp"
-#include "store/memory_store.hpp"
-#include "wisp/follower.hpp"
-#include "wisp/publisher.hpp"
+#include "async_fixture.hpp"
 
 namespace wisp::testing {
 namespace {
 
-class Async : public ::testing::Test {
-  protected:
-    Async() { value_of(init_run(run_, {})); }
-    ~Async() override { store_->open(); }
-
-    Checkpoint state(std::size_t i) { return value_of(Checkpoint::open(steps_.state(i))); }
-    AsyncPublisher start() {
-        baseline_ = value_of(open_memory_replica());
-        return value_of(AsyncPublisher::start(value_of(Publisher::open(run_, *baseline_, {})),
-                                              [&](const Result<PublishReport>& report) {
-                                                  if (report) committed_.push_back(report->step);
-                                              }));
-    }
-    StateDigest joined() {
-        auto replica = value_of(open_memory_replica());
-        Follower follower = value_of(Follower::open(run_, *replica, {}));
-        value_of(follower.catch_up());
-        return value_of(digest_of(*replica->weights()));
-    }
-
-    CheckpointSteps steps_{8};
-    std::shared_ptr<GatedStore> store_ =
-        std::make_shared<GatedStore>(std::make_shared<MemoryStore>(system_clock()));
-    Location run_{store_, "run", "gated:run"};
-    std::unique_ptr<Replica> baseline_;
-    std::vector<std::uint64_t> committed_;  // written by the uploading thread, read after flush()
-};
+class Async : public AsyncFixture {};
 
 TEST_F(Async, EveryStepIsCommittedInOrder) {
     AsyncPublisher publisher = start();

@@ -24,7 +24,7 @@ std::vector<Handed> handed(const Checkpoint& base, const std::filesystem::path& 
             all.push_back({block.tensor, block.first_element, block.changes});
             return {};
         },
-        keep_bytes));
+        std::nullopt, keep_bytes));
     return all;
 }
 

@@ -7,8 +7,8 @@
 #include "corridor/delta_writer.hpp"
 #include "gated_store.hpp"
 #include "store/memory_store.hpp"
+#include "wisp/async_publisher.hpp"
 #include "wisp/follower.hpp"
-#include "wisp/publisher.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -123,8 +123,8 @@ class JudgedHistory : public ::testing::Test {
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
     std::shared_ptr<InterruptedStore> store_ = std::make_shared<InterruptedStore>(clock_);
     Location run_{store_, "runs/a", "memory:a"};
-    SigningKey root_ = SigningKey::generate();
-    SigningKey trainer_ = SigningKey::generate();
+    SigningKey root_ = value_of(SigningKey::generate());
+    SigningKey trainer_ = value_of(SigningKey::generate());
     std::optional<RunSigner> signer_;
     std::unique_ptr<Replica> baseline_ = value_of(open_memory_replica());
     std::unique_ptr<Replica> replica_ = value_of(open_memory_replica());
@@ -237,7 +237,7 @@ TEST_F(JudgedHistory, AReplacedKeyThatHasNotEndedYetMovesNobody) {
     start_signed();
     publish(0, 2);
     const std::optional<RunSigner> stolen = signer_;
-    trainer_ = SigningKey::generate();
+    trainer_ = value_of(SigningKey::generate());
     certify(2, kDay * 30);
     publish(2, 3);
     Follower follower = follow(*replica_);
@@ -374,7 +374,7 @@ TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     signer_.reset();
     auto other = value_of(open_memory_replica());
     EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");
-    signer_ = RunSigner{SigningKey::generate(), std::nullopt};
+    signer_ = RunSigner{value_of(SigningKey::generate()), std::nullopt};
     EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");
     EXPECT_EQ(head_seq(), head);
 }

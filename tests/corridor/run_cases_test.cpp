@@ -5,6 +5,7 @@
 #include "store/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
+#include "wisp/run_status.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp::testing {
@@ -208,7 +209,7 @@ TEST_F(RunCases, AnchorsMayStandOnAPublicCheckpoint) {
 }
 
 TEST_F(RunCases, OnlyTrustedCommitsAreFollowed) {
-    const SigningKey key = SigningKey::generate();
+    const SigningKey key = value_of(SigningKey::generate());
     PublishOptions signing;
     signing.signer = RunSigner{key, std::nullopt};
     InitOptions starting;
@@ -224,7 +225,7 @@ TEST_F(RunCases, OnlyTrustedCommitsAreFollowed) {
     EXPECT_EQ(digest(*replica_), steps_.digest(0));
     auto other = value_of(open_memory_replica());
     EXPECT_EQ(outcome_of(Publisher::open(run_, *other, {})), "denied");
-    trusting.run.trust.keys = {SigningKey::generate().public_key()};
+    trusting.run.trust.keys = {value_of(SigningKey::generate()).public_key()};
     EXPECT_EQ(outcome_of(Follower::open(run_, *replica_, trusting)), "denied");
 }
 

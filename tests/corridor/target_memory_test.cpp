@@ -7,7 +7,6 @@
 #include "store/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp::testing {
 namespace {
@@ -128,10 +127,58 @@ TEST_F(TargetMemory, TakesDeltasAllOrNone) {
     EXPECT_EQ(held(), wanted(2));
     EXPECT_EQ(value_of(apply_in_memory(*served_, {folder_ / "d1", folder_ / "d2"})).deltas_skipped,
               2U);
-    request_stop();
-    EXPECT_EQ(outcome_of(apply_in_memory(*served_, {folder_ / "d1"})), "unavailable");
-    withdraw_stop();
+    std::stop_source source;
+    source.request_stop();
+    ApplyOptions stopped;
+    stopped.stop = source.get_token();
+    EXPECT_EQ(outcome_of(apply_in_memory(*served_, {folder_ / "d1"}, stopped)), "unavailable");
     EXPECT_EQ(held(), wanted(2));
+}
+
+TEST_F(TargetMemory, IsNotTouchedWhenItCannotBeEntered) {
+    bool open = true;
+    options_.enter = [&]() -> Result<std::shared_ptr<void>> {
+        if (!open) return fail(ErrorKind::kInternal, "the lock is lost");
+        return std::shared_ptr<void>();
+    };
+    for (const bool keeps : {true, false}) {
+        options_.keep_previous = keeps;
+        auto replica = value_of(open_memory_replica(options_));
+        open = true;
+        follow_three(*replica);
+        open = false;
+        value_of(diff(state(2), state(3), folder_ / "delta"));
+        ReplicaRecord after = *value_of(replica->load());
+        after.state = steps_.digest(3);
+        EXPECT_EQ(text_of(keeps ? replica->step_back() : replica->overwrite({}, after)),
+                  "the lock is lost");
+        EXPECT_EQ(text_of(replica->apply({folder_ / "delta"}, after)), "the lock is lost");
+        EXPECT_EQ(held(), wanted(2));
+        fs::create_directories(folder_ / "incoming");
+        fs::copy_file(steps_.state(3), folder_ / "incoming" / "model.safetensors",
+                      fs::copy_options::overwrite_existing);
+        EXPECT_EQ(text_of(replica->adopt(folder_ / "incoming", after)), "the lock is lost");
+        EXPECT_EQ(held(), wanted(2));
+        EXPECT_EQ(value_of(replica->load())->state, steps_.digest(2));
+        run_.prefix += "/next";
+        value_of(init_run(run_, {}));
+    }
+}
+
+TEST_F(TargetMemory, IsNotTouchedByDeltasThatLeadElsewhereThanTheirCommitSays) {
+    for (const bool keeps : {true, false}) {
+        options_.keep_previous = keeps;
+        auto replica = value_of(open_memory_replica(options_));
+        follow_three(*replica);
+        value_of(diff(state(2), state(3), folder_ / "delta"));
+        ReplicaRecord after = *value_of(replica->load());
+        after.state = steps_.digest(4);
+        EXPECT_EQ(outcome_of(replica->apply({folder_ / "delta"}, after)), "corrupt");
+        EXPECT_EQ(held(), wanted(2));
+        EXPECT_EQ(value_of(replica->load())->state, steps_.digest(2));
+        run_.prefix += "/next";
+        value_of(init_run(run_, {}));
+    }
 }
 
 }  // namespace

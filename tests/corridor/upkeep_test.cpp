@@ -5,6 +5,7 @@
 #include "store/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
+#include "wisp/run_status.hpp"
 #include "wisp/upkeep.hpp"
 
 namespace wisp::testing {

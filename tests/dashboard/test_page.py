@@ -187,8 +187,13 @@ def test_it_says_what_is_missing(watched, tmp_path, open_page):
 def test_the_server_keeps_to_itself(address):
     about = ask(address, "api/run")
     assert "hush-hush" not in json.dumps(about)
-    strange = urllib.request.Request(address + "api/run", headers={"Host": "evil.example"})
-    for request, code in [(strange, 403), (address + "api/commits/999999", 404),
+    strange = [urllib.request.Request(address + "api/run", headers={"Host": host})
+               for host in ("evil.example", "127.evil.example", "127.0.0.1.evil.example:80",
+                            "127.1", "128.0.0.1", "[::2]", "")]
+    for host in ("127.0.0.1", "127.9.8.7:80", "localhost", "[::1]:80"):
+        request = urllib.request.Request(address + "api/run", headers={"Host": host})
+        urllib.request.urlopen(request, timeout=60).close()
+    for request, code in [*((one, 403) for one in strange), (address + "api/commits/999999", 404),
                           (address + "api/commits?after=-1", 400), (address + "etc/passwd", 404)]:
         with pytest.raises(urllib.error.HTTPError) as refusal:
             urllib.request.urlopen(request, timeout=60)

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <filesystem>
+#include <stdexcept>
 
 #include "base/stopwatch.hpp"
 #include "engine/fake_engine.hpp"
 #include "expect_result.hpp"
+#include "wisp/stop.hpp"
 
 namespace wisp::testing {
 namespace {
@@ -280,6 +282,36 @@ TEST(EngineDriver, AddressesThatAreNoneAreRefused) {
     EXPECT_EQ(outcome_of(EngineDriver::open(options_for({}))), "invalid");
     const auto twice = EngineDriver::open(options_for({"http://host:1", "http://host:1/"}));
     EXPECT_NE(text_of(twice).find("twice"), std::string::npos);
+}
+
+TEST(EngineDriver, OutlivesAListenerThatThrows) {
+    FakeVllm server;
+    auto options = options_for({server.url()});
+    options.on_report = [](const EngineReport&) { throw std::runtime_error("of the listener"); };
+    auto driver = value_of(EngineDriver::open(options));
+    EXPECT_TRUE(driver.update({1, ""})[0].ok());
+    EXPECT_TRUE(driver.update({2, ""})[0].ok());
+}
+
+TEST(EngineDriver, WhoIsToldToStopDoesNotWaitForAServer) {
+    Gate gate;
+    FakeVllm server;
+    std::stop_source source;
+    server.on("POST /wisp/update", [&](const Json&) {
+        source.request_stop();
+        gate.wait();
+        return Reply{};
+    });
+    auto options = options_for({server.url()});
+    options.update_timeout = Milliseconds(600'000);
+    {
+        auto driver = value_of(EngineDriver::open(options));
+        const StopScope scope(source.get_token());
+        const EngineReport report = driver.update({1, ""})[0];
+        ASSERT_FALSE(report.ok());
+        EXPECT_EQ(report.error->kind, ErrorKind::kUnavailable);
+    }
+    gate.open();
 }
 
 TEST(EngineDriver, EndsWhileAServerIsSilent) {

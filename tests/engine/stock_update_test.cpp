@@ -196,6 +196,21 @@ TEST(SglangSession, SaysHowToStartAServer) {
     EXPECT_EQ(server.deeds().back(), "/continue_generation");
 }
 
+TEST(SglangSession, TakesNoHarmFromDeeplyNestedAnswers) {
+    // Copied or written again, this would take more stack than there is.
+    constexpr std::size_t kDeep = 500'000;
+    const std::string deep =
+        R"({"model_path":)" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}";
+    const FakeWeb server([&](const httplib::Request& request, httplib::Response& response) {
+        const bool is_info = request.path == "/model_info";
+        response.set_content(is_info ? deep : "{}", "application/json");
+    });
+    auto driver = value_of(EngineDriver::open(options_for(server.url(), EngineKind::kSglang)));
+    const auto report = driver.update({5, ""})[0];
+    ASSERT_FALSE(report.ok());
+    EXPECT_NE(report.error->text.find("tp_size"), std::string::npos) << report.error->text;
+}
+
 TEST(SglangPayload, IsAPickleThatNamesOneThing) {
     // As pickle.dumps([("wisp", torch.ByteTensor([...]))], 2) would call it, byte by byte.
     EXPECT_EQ(sglang_payload({{"a", 1}}),

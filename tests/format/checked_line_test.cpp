@@ -1,4 +1,5 @@
 #include "format/checked_line.hpp"
+#include "format/tombstone.hpp"
 
 #include <gtest/gtest.h>
 

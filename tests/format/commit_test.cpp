@@ -1,4 +1,5 @@
 #include "format/commit.hpp"
+#include "format/tombstone.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@ constexpr std::string_view kBody = "{\"seq\":7}";
 SigningKey key_number(int number) {
     std::array<std::byte, 32> seed{};
     seed[0] = static_cast<std::byte>(number);
-    return SigningKey::from_seed(seed);
+    return value_of(SigningKey::from_seed(seed));
 }
 
 const SigningKey kRoot = key_number(1);
@@ -162,7 +162,7 @@ TEST(Trust, DoesNotTakeACommitForACertificate) {
     Certificate forged = certificate();
     forged.root_id = kTrainer.public_key().id();
     const std::string line = forged.to_text();
-    forged.signature = kTrainer.sign("commit", as_bytes(line.substr(0, line.rfind(' '))));
+    forged.signature = value_of(kTrainer.sign("commit", as_bytes(line.substr(0, line.rfind(' ')))));
     EXPECT_FALSE(forged.signed_by(kTrainer.public_key()));
 }
 

@@ -13,6 +13,8 @@ class ScriptedVllm:
     def __init__(self, port=0):
         self.served = None
         self.run = None
+        self.info = None  #: of the last init
+        self.forbids = None  #: why no init is taken
         self.acts = []
         self.keys = set()
         self.refusal = None  #: (status, text) of the next updates
@@ -47,7 +49,10 @@ class ScriptedVllm:
                          "served": self.served, "faults": []}
         self.acts.append(path)
         if (method, path) == ("POST", "/wisp/init"):
-            self.run = body["init_info"]["run"]
+            if self.forbids:
+                return 403, {"error": self.forbids}
+            self.info = body["init_info"]
+            self.run = self.info["run"]
             return 200, {}
         if (method, path) == ("POST", "/wisp/update"):
             if self.refusal:

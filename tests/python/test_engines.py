@@ -60,6 +60,26 @@ def test_refusal_keeps_its_cause(two):
     assert not report.ok and report.error_kind == "conflict" and "step 4 is corrupt" in report.error
 
 
+def test_what_a_server_forbids_is_told_with_its_own_cure(two):
+    two[0].forbids = "start it with WISP_RUN"
+    with Driver(RUN, [two[0].url], watch=0) as driver:
+        (report,) = driver.update(1)
+    assert report.error_kind == "denied" and "start it with WISP_RUN" in report.error
+
+
+def test_servers_are_told_what_to_demand(two):
+    with Driver(RUN, [two[0].url], watch=0) as driver:
+        assert driver.update(1)[0].ok
+    assert two[0].info == {"run": RUN, "trust": [], "mode": "push"}
+    key = "ed25519:" + "ab" * 32
+    with Driver(
+        RUN, [two[1].url], watch=0, trust=key, min_serial=3, run_id="AB" * 16
+    ) as driver:
+        assert driver.update(1)[0].ok
+    told = {"run": RUN, "trust": [key], "mode": "push", "min_serial": 3, "run_id": "ab" * 16}
+    assert two[1].info == told
+
+
 def test_key_is_sent_and_comes_from_the_environment(two, monkeypatch):
     monkeypatch.setenv("WISP_API_KEY", "hush")
     with Driver(RUN, [two[0].url], watch=0) as driver:

@@ -67,3 +67,24 @@ def test_only_the_first_process_publishes(tmp_path):
     callback.on_train_end(None, state, None)
     assert callback.publisher is None
     assert not (tmp_path / "run").exists()
+
+
+class BreakingCallback(transformers.TrainerCallback):
+    """Ends the training by an exception, once it runs."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            raise RuntimeError("the GPU fell off the bus")
+
+
+def test_an_exception_out_of_the_training_closes_the_publisher(tmp_path):
+    callback = PublishCallback(tmp_path / "run")
+    broken = trainer(tiny_llama(), tmp_path / "out", callback, max_steps=5)
+    broken.add_callback(BreakingCallback())
+    with pytest.raises(RuntimeError, match="fell off"):
+        broken.train()
+    assert wisp.status(tmp_path / "run").head.step == 2
+    with pytest.raises(wisp.Invalid, match="closed"):
+        callback.publisher.publish()
+    # The same callback serves the next training.
+    trainer(tiny_llama(), tmp_path / "out", callback, max_steps=1).train()

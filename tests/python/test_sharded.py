@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import wisp  # noqa: E402
-from wisp import ShardedPublisher, _native  # noqa: E402
+from wisp import ShardedPublisher, _native, shard_rounds  # noqa: E402
 
 from rank_processes import run_ranks  # noqa: E402
 
@@ -267,6 +268,65 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     answers = run_ranks(3, lose_a_rank, str(tmp_path / "run"), "dies", lost=(2,))
     for said in answers[:2]:
         assert "rank 2 did not deliver step 1 within 2 s" in said[0]
+
+
+def outlive_a_rank(rank: int, world: int, url: str) -> list[Any]:
+    """Rank 1 dies before step 1; how long rank 0 waits for it after that, and what it says."""
+    tensors = {"w": torch.zeros(4)}
+    publisher = ShardedPublisher(url, tensors, timeout=600, background=False, on_error="raise")
+    publisher.publish(0)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    publisher._rounds._timeout = 2.0
+    said: list[Any] = []
+    for step in (1, 2):
+        tensors["w"] += 1
+        began = time.monotonic()
+        try:
+            publisher.publish(step)
+        except wisp.Unavailable as error:
+            said.append(str(error))
+        publisher._rounds._timeout = 600.0
+    try:
+        publisher.close()
+    except wisp.Unavailable as error:
+        said.append(str(error))
+    return [*said, time.monotonic() - began]
+
+
+def test_a_dead_rank_is_not_waited_for_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_rounds, "_GRACE_SECONDS", 0.2)
+    said, _ = run_ranks(2, outlive_a_rank, str(tmp_path / "run"), lost=(1,))
+    first, second, closing, seconds = said
+    assert "rank 1 did not deliver step 1 within 2 s" in first
+    assert "rank 1 did not deliver step 2 and was not heard of since an earlier one" in second
+    assert "step 2 is not committed" in closing
+    assert seconds < 60
+
+
+def end_without_close(rank: int, world: int, url: str) -> int:
+    """A child that inherits the publisher is refused, and the end of the program is played."""
+    tensors = {"w": torch.zeros(4)}
+    publisher = ShardedPublisher(url, tensors, timeout=90)
+    publisher.publish(0)
+    child = os.fork()
+    if child == 0:
+        try:
+            publisher.publish(1)
+        except wisp.Invalid as error:
+            os._exit(7 if "belongs to process" in str(error) else 8)
+        os._exit(9)
+    _, status = os.waitpid(child, 0)
+    publisher._leave(time.monotonic())
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_step_under_way_is_committed_at_exit_and_children_are_refused(tmp_path: Path) -> None:
+    url = str(tmp_path / "run")
+    assert run_ranks(2, end_without_close, url) == [7, 7]
+    assert wisp.log(url, 1)[0].step == 0
 
 
 def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:

@@ -52,3 +52,71 @@ def test_keys_that_are_none_are_said_so(bucket, tmp_path):
         wisp.status(bucket, trust="nokey")
     with pytest.raises(wisp.Invalid, match="certificate needs the key"):
         wisp.init(str(tmp_path / "other"), certificate=tmp_path / "c")
+
+
+def certify(folder, root, subject, serial):
+    """A certificate of `root` for `subject`."""
+    made = folder / f"{serial}.cert"
+    command = [TREE / WISP_BIN, "key", "certify", "--root", root, "--subject", subject]
+    command += ["--serial", str(serial), "--expires", "1d", "--output", made]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
+
+
+def test_a_certificate_below_the_least_serial_is_refused(tmp_path, key):
+    root = tmp_path / "root"
+    subprocess.run([TREE / WISP_BIN, "key", "new", root], check=True, capture_output=True)
+    public = root.with_suffix(".pub")
+    run = str(tmp_path / "certified")
+    certificate = certify(tmp_path, root, key.with_suffix(".pub"), 4)
+    how = {"sign_key": key, "certificate": certificate, "trust": public, "on_error": "raise"}
+    with wisp.Publisher(run, ARRAYS, **how) as publisher:
+        publisher.publish(1)
+    with wisp.Follower(run, {"w": np.zeros(100, np.float32)}, trust=public, min_serial=4) as least:
+        assert least.sync().step == 1
+    target = {"w": np.zeros(100, np.float32)}
+    with wisp.Follower(run, target, trust=public, min_serial=5) as follower:
+        with pytest.raises(wisp.Denied, match="serial"):
+            follower.sync()
+    assert not target["w"].any()
+    assert wisp.status(run, trust=public, min_serial=4).head.step == 1
+    for look in (wisp.status, wisp.log):
+        with pytest.raises(wisp.Denied, match="serial"):
+            look(run, trust=public, min_serial=5)
+    with pytest.raises(wisp.Denied, match="serial"):
+        wisp.Publisher(run, ARRAYS, min_serial=5, **how)
+
+
+def test_a_pinned_run_is_the_only_one_that_is_taken(tmp_path):
+    run, other = str(tmp_path / "run"), str(tmp_path / "other")
+    mine = wisp.init(run).run
+    for place in (run, other):
+        with wisp.Publisher(place, ARRAYS, on_error="raise") as publisher:
+            publisher.publish(1)
+    with wisp.Follower(run, {"w": np.zeros(100, np.float32)}, run_id=mine) as follower:
+        assert follower.sync().step == 1
+    with wisp.Publisher(run, ARRAYS, run_id=mine.upper(), on_error="raise") as publisher:
+        assert publisher.run == mine
+    # Another run at the address, however sound it is.
+    target = {"w": np.zeros(100, np.float32)}
+    with wisp.Follower(other, target, run_id=mine) as follower:
+        with pytest.raises(wisp.Forked, match=mine):
+            follower.sync()
+    assert not target["w"].any()
+    for look in (wisp.status, wisp.log, wisp.compact, wisp.retain, wisp.scrub):
+        with pytest.raises(wisp.Forked, match=mine):
+            look(other, run_id=mine)
+    with pytest.raises(wisp.Forked, match=mine):
+        wisp.export(other, tmp_path / "out", run_id=mine)
+    with pytest.raises(wisp.Forked, match=mine):
+        wisp.Publisher(other, ARRAYS, run_id=mine)
+
+
+def test_a_pinned_run_that_is_not_there_is_not_started(tmp_path):
+    with pytest.raises(wisp.NoRun):
+        wisp.Publisher(str(tmp_path / "none"), ARRAYS, run_id="0" * 32)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(wisp.Invalid, match="32 hexadecimal digits"):
+        wisp.status(str(tmp_path / "none"), run_id="run")
+    with pytest.raises(wisp.Invalid, match="min_serial"):
+        wisp.status(str(tmp_path / "none"), min_serial=-1)

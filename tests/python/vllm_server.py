@@ -27,10 +27,14 @@ ENVIRONMENT = {
 class BreakableWorker:
     """For --worker-extension-cls."""
 
-    def break_switches(self, rank: int, how: str) -> None:
-        """From now on switches on this rank raise, kill the process, or ("") work again."""
+    def break_switches(self, rank: int, how: str, of: int = 0) -> None:
+        """From now on switches on this rank raise, kill the process, or ("") work again.
+
+        of: which of several data parallel engines.
+        """
         engine = self.weight_transfer_engine  # type: ignore[attr-defined]
-        if self.rank != rank:  # type: ignore[attr-defined]
+        number = self.parallel_config.data_parallel_index  # type: ignore[attr-defined]
+        if (number, self.rank) != (of, rank):  # type: ignore[attr-defined]
             return
 
         def during() -> None:
@@ -105,8 +109,8 @@ class Server:
         )
         return answer["choices"][0]
 
-    def break_switches(self, rank: int, how: str) -> None:
-        self.call("/collective_rpc", {"method": "break_switches", "args": [rank, how]})
+    def break_switches(self, rank: int, how: str, of: int = 0) -> None:
+        self.call("/collective_rpc", {"method": "break_switches", "args": [rank, how, of]})
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")

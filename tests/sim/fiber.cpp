@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "wisp/stop.hpp"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -82,7 +84,9 @@ void Fiber::run() {
 void Fiber::resume() {
     void* fake = nullptr;
     start_switch(&fake, stack_, kStackBytes);
+    const StopScope* const outside = StopScope::exchange_innermost(scope_);
     ::swapcontext(&outside_, &own_);
+    scope_ = StopScope::exchange_innermost(outside);
     finish_switch(fake, nullptr, nullptr);
 }
 

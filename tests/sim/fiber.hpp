@@ -9,6 +9,8 @@
 
 #include <functional>
 
+#include "wisp/stop.hpp"
+
 namespace wisp::sim {
 
 class Fiber {
@@ -33,7 +35,8 @@ class Fiber {
     ucontext_t outside_{};
     void* stack_ = nullptr;
     bool done_ = false;
-    void* own_fake_stack_ = nullptr;  // what AddressSanitizer keeps per stack
+    const StopScope* scope_ = nullptr;  // innermost of this stack, while another one runs
+    void* own_fake_stack_ = nullptr;    // what AddressSanitizer keeps per stack
     const void* outside_bottom_ = nullptr;
     std::size_t outside_bytes_ = 0;
 };

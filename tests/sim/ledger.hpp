@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "format/commit.hpp"
+#include "format/tombstone.hpp"
 #include "sim/state_bank.hpp"
 #include "store/memory_store.hpp"
 #include "wisp/replica.hpp"

@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <future>
+#include <thread>
 
 #include "store/s3_fixture.hpp"
 #include "wisp/stop.hpp"
@@ -298,19 +301,47 @@ TEST(S3Create, IsNeverSentAgainBehindTheCallersBack) {
 }
 
 TEST(S3Stop, EndsARequestUnderWay) {
-    const auto stopped = [] {
-        FakeS3 s3([](const Request&, Response& response) {
-            request_stop();
-            answer_endlessly(response);
-        });
-        Bytes into(std::size_t{1} << 26);
-        const auto result = s3.store->read("key", 0, into);
-        const bool good = text_of(result).starts_with("stopped as asked");
-        if (!good) std::fprintf(stderr, "%s\n", text_of(result).c_str());
-        std::_Exit(good ? 0 : 1);
-    };
-    // The wish to stop stays for the rest of a process: this one is made for it.
-    EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(0), "");
+    std::stop_source source;
+    const StopScope scope(source.get_token());
+    FakeS3 s3([&](const Request&, Response& response) {
+        source.request_stop();
+        answer_endlessly(response);
+    });
+    Bytes into(std::size_t{1} << 26);
+    const auto result = s3.store->read("key", 0, into);
+    EXPECT_TRUE(text_of(result).starts_with("stopped as asked")) << text_of(result);
+}
+
+TEST(S3Stop, EndsARequestThatGetsNoAnswer) {
+    std::stop_source source;
+    std::promise<void> over;
+    FakeS3 s3([&, ended = over.get_future().share()](const Request&, Response&) {
+        source.request_stop();
+        ended.wait();
+    });
+    {
+        const StopScope scope(source.get_token());
+        const auto start = std::chrono::steady_clock::now();
+        const auto result = s3.store->head("key");
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+        EXPECT_TRUE(text_of(result).starts_with("stopped as asked")) << text_of(result);
+    }
+    over.set_value();
+}
+
+TEST(S3Trickle, IsTakenForAStoreThatIsAway) {
+    FakeS3 s3([](const Request&, Response& response) {
+        response.status = 206;
+        response.set_header("Content-Range", "bytes 0-999999/1000000");
+        response.set_content_provider(
+            1'000'000, "binary/octet-stream",
+            [](std::size_t, std::size_t, httplib::DataSink& sink) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                return sink.write("x", 1);
+            });
+    });
+    const auto result = s3.read(1'000'000);
+    EXPECT_EQ(outcome_of(result), "unavailable") << text_of(result);
 }
 
 }  // namespace

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error, Invalid, NotFound, Unavailable
+from ..errors import Error, Internal, Invalid, NotFound, Unavailable
 from ..feed_link import Board, FeedLink
 from ..rank_follower import state_key
+from .fan_out import Answer, named
 from .identity import engine_id, read_note
 from .overview import Overview, phases_of
 from .settings import InitInfo
@@ -78,7 +79,7 @@ class Conductor:
         info = self.info()
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
-            "head": None, "ranks": 0, "faults": list(self.faults), "last": self.last,
+            "head": None, "ranks": 0, "engines": {}, "expired": False, "faults": list(self.faults), "last": self.last,
         }  # fmt: skip
         if info is None or self._link is None:
             return empty
@@ -90,7 +91,7 @@ class Conductor:
             "run": info.run, "mode": info.mode, "initialized": True,
             "served": served and served["step"], "staged": staged and staged["step"],
             "head": board.at and board.at["step"], "ranks": len(over.ranks),
-            "served_seq": served and served["seq"], "head_seq": board.head_seq,
+            "engines": over.engines, "expired": board.expired, "served_seq": served and served["seq"], "head_seq": board.head_seq,
             "behind": board.lag, "state": served and served["state"],
             "faults": faults[-20:], "last": self.last, "pause_seconds": self.pause_seconds,
         }  # fmt: skip
@@ -164,12 +165,25 @@ class Conductor:
         staged = self._over(board).staged if board else None
         return staged["key"] if staged else None
 
-    def note_switch(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Takes down what the engine core answered; the answer for whoever asked."""
-        if "error" in answer:
-            self.faults = [*self.faults, answer["error"]][-20:]
-            raise (Unavailable if answer.get("again") else Error)(answer["error"])
-        self._switched_to = answer["key"]
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ranks of this host follow."""
+        return self._link is not None and self._over(self._link.board).complete
+
+    def note_switch(self, key: str, answers: list[Answer]) -> dict[str, Any]:
+        """Takes down what the engine cores answered; the answer for whoever asked.
+
+        All must have switched to `key`. If one has not, what is raised says which, and why; the
+        others serve the step already, and the next switch brings those that are left.
+        """
+        refused = [a for a in answers if a.failure or "error" in a.value]
+        if refused:
+            self._switched_to = ""  # what is served where, the ranks say
+            error = _refusal(key, answers, refused)
+            self.faults = [*self.faults, str(error)][-20:]
+            raise error
+        answer = max((a.value for a in answers), key=lambda value: value["pause_seconds"])
+        self._switched_to = key
         self.last = phases_of(answer["times"])
         self.pause_seconds = answer["pause_seconds"]
         _log.info(
@@ -185,6 +199,18 @@ class Conductor:
         """Lets go of the feed."""
         if self._link is not None:
             self._link.close()
+
+
+def _refusal(key: str, answers: list[Answer], refused: list[Answer]) -> Error:
+    many = len(answers)
+    causes = "; ".join(named(a, a.failure or a.value["error"], many) for a in refused)
+    done = [str(answer.engine) for answer in answers if answer not in refused]
+    if done:
+        which = f"engine {done[0]} serves" if len(done) == 1 else f"engines {', '.join(done)} serve"
+        causes += f"; {which} step {key.partition(':')[0]} already, the next update brings the rest"
+    if any(answer.failure for answer in refused):
+        return Internal(causes)
+    return (Unavailable if all(a.value.get("again") for a in refused) else Error)(causes)
 
 
 def _has(over: Overview, step: int) -> bool:

@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .conductor import Conductor
+from .fan_out import Answer
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -36,7 +37,8 @@ def update_offline(
     target = conductor.ready(step, timeout)
     if target.served:
         return target.answer()
-    return conductor.note_switch(_core(llm, "wisp_update", target.key, mode, recompute))
+    answer = Answer(0, _core(llm, "wisp_update", target.key, mode, recompute))
+    return conductor.note_switch(target.key, [answer])
 
 
 def status_offline(llm: LLM) -> dict[str, Any]:

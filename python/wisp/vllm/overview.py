@@ -46,11 +46,24 @@ class Overview:
 
     @property
     def served(self) -> dict[str, Any] | None:
-        """What all ranks serve: step, seq, state."""
+        """What all ranks serve: step, seq, state. Where engines differ, the oldest of it."""
         states = [rank["served"] for rank in self.ranks]
         if not self.complete or any(state is None for state in states):
             return None
         return min(states, key=lambda state: state["seq"])
+
+    @property
+    def engines(self) -> dict[str, int | None]:
+        """What each engine serves, by its number: data parallel engines switch one by one."""
+        found: dict[str, list[dict[str, Any] | None]] = {}
+        for label, rank in sorted(self.board.ranks.items()):
+            owner, _, place = label.rpartition("/")
+            if owner == self.engine:
+                found.setdefault(place.partition(".")[0], []).append(rank["served"])
+        return {
+            number: None if None in states else min(states, key=lambda s: s["seq"])["step"]
+            for number, states in found.items()
+        }
 
     def has_staged(self, key: str) -> bool:
         """Whether every rank can switch to, or serves, this state."""

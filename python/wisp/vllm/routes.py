@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import logging
 import os
 import secrets
@@ -16,15 +17,21 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from ..errors import Error, Invalid, Unavailable
+from ..errors import Denied, Error, Internal, Invalid, Unavailable
 from .conductor import Conductor, self_owner
-from .settings import InitInfo, configured, same_run
+from .fan_out import ask_engines, values_of
+from .metrics import show_metrics
+from .settings import ALLOW_INIT, InitInfo, configured, may_strangers_init, same_run
 
 __all__ = ["WispRoutes", "attach_to_server"]
 
 _log = logging.getLogger("wisp.engine")
 _MODES = ("keep", "wait", "abort")
+_RETRY = 0.2  # seconds after a switch that may do a moment later
 _AGAIN = 5.0  # seconds after a switch that failed, in self mode
+_CODES = {Unavailable: 503, Denied: 403, Internal: 500}  # all other errors of wisp: 409
+#: Who comes with one of these speaks for somebody else: a proxy, or a browser for some page.
+_GO_BETWEENS = ("origin", "forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 def attach_to_server() -> None:
@@ -96,7 +103,7 @@ class WispRoutes:
     async def _init(self, request: Request) -> JSONResponse:
         async def answer(server: _Server) -> dict[str, Any]:
             told = await _body(request)
-            return await server.init(told.get("init_info", told))
+            return await server.init(request, told.get("init_info", told))
 
         return await self._answer(request, answer)
 
@@ -109,7 +116,8 @@ class WispRoutes:
     async def _verify(self, request: Request) -> JSONResponse:
         async def answer(server: _Server) -> dict[str, Any]:
             async with server.moving:
-                counts = await server.core("wisp_verify")
+                answers = await ask_engines(server.cores, "wisp_verify")
+            counts = [count for ranks in values_of(answers) for count in ranks]
             return {"differing": sum(counts), "ranks": len(counts)}
 
         return await self._answer(request, answer)
@@ -124,11 +132,11 @@ class WispRoutes:
             return _error(401, "Unauthorized")
         try:
             return JSONResponse(await answer(server))
-        except (ValueError, TypeError) as error:
-            code = 409 if isinstance(error, Error) else 400
-            return _error(code, str(error))
         except Error as error:
-            return _error(503 if isinstance(error, Unavailable) else 409, str(error))
+            code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 409)
+            return _error(code, str(error))
+        except (ValueError, TypeError) as error:
+            return _error(400, str(error))
         except Exception as error:  # noqa: BLE001 - a driver must get an answer
             _log.exception("a request failed")
             return _error(500, f"{type(error).__name__}: {error}")
@@ -142,6 +150,7 @@ class _Server:
         self._configured = configured(engine_client.vllm_config)
         keys = [*(getattr(args, "api_key", None) or []), os.environ.get("VLLM_API_KEY", "")]
         self._keys = [hashlib.sha256(key.encode()).digest() for key in keys if key]
+        show_metrics(self.conductor.status)
         self._by_itself = asyncio.get_running_loop().create_task(self._follow())
 
     def admits(self, request: Request) -> bool:
@@ -156,21 +165,44 @@ class _Server:
     async def threaded(self, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(work, *args)
 
-    async def core(self, method: str, *args: Any) -> Any:
-        return await self._client.engine_core.call_utility_async(method, *args)
+    @property
+    def cores(self) -> Any:
+        """vLLM's client to the engine cores."""
+        return self._client.engine_core
 
-    async def init(self, told: dict[str, Any]) -> dict[str, Any]:
+    async def init(self, request: Request, told: dict[str, Any]) -> dict[str, Any]:
         info = InitInfo(**told)
-        now = self.conductor.info()
-        fixed = now or self._configured
-        if fixed is not None and not same_run(fixed.run, info.run):
+        fixed = self.conductor.info() or self._configured
+        if fixed is None:
+            self._refuse_strangers(request, info)
+        elif not same_run(fixed.run, info.run):
             raise Invalid(f"this server follows {fixed.run}, not {info.run}")
-        if now is None:
-            from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
-
-            request = WeightTransferInitRequest(init_info=info.as_dict())
-            await self._client.init_weight_transfer_engine(request)
+        elif fixed.is_laxer_than(info):
+            raise Invalid(
+                f"this server follows {fixed.run} with other settings of trust, min_serial or "
+                "run_id than it is asked for; start it with these"
+            )
+        if not self.conductor.is_complete:  # those that follow take it for what they know
+            values = {"init_info": (fixed or info).as_dict()}
+            call = ("init_weight_transfer_engine", None, (), values)
+            values_of(await ask_engines(self.cores, "collective_rpc", *call))
         return self.conductor.status()
+
+    def _refuse_strangers(self, request: Request, info: InitInfo) -> None:
+        """Whoever says which run to follow says what is served, and names paths on this host."""
+        if self._keys or _is_from_here(request):
+            return
+        if not may_strangers_init():
+            raise Denied(
+                "without a key, only programs on the server's host may say which run to follow: "
+                "start the server with --api-key, or name the run there (WISP_RUN, "
+                f"--additional-config), or let everybody who reaches it name one ({ALLOW_INIT}=1)"
+            )
+        if info.base or info.scratch:
+            raise Denied(
+                "without a key, only programs on the server's host may name `base` and `scratch`; "
+                "start the server with --api-key, or with WISP_BASE and WISP_SCRATCH"
+            )
 
     async def update(self, told: dict[str, Any]) -> dict[str, Any]:
         unknown = set(told) - {"step", "mode", "timeout", "recompute"}
@@ -191,10 +223,11 @@ class _Server:
                     return await self._switch(target.key, mode, bool(told.get("recompute")))
                 if time.monotonic() >= end:
                     raise Unavailable(self.conductor.faults[-1])
+                await asyncio.sleep(_RETRY)  # every try stops the engine for a moment
 
     async def _switch(self, key: str, mode: str, recompute: bool) -> dict[str, Any]:
-        answer = await self.core("wisp_update", key, mode, recompute)
-        return self.conductor.note_switch(answer)
+        answers = await ask_engines(self.cores, "wisp_update", key, mode, recompute)
+        return self.conductor.note_switch(key, answers)
 
     async def _follow(self) -> None:
         """In self mode: whatever is staged is switched to, between two steps of the engine."""
@@ -217,6 +250,16 @@ class _Server:
             except Exception as error:  # noqa: BLE001 - the next step may do
                 _log.warning("the switch failed, the step before is served on: %s", error)
                 await asyncio.sleep(_AGAIN)
+
+
+def _is_from_here(request: Request) -> bool:
+    """A program on this host, which speaks for itself."""
+    if any(name in request.headers for name in _GO_BETWEENS):
+        return False
+    if request.client is None:
+        return True  # through a socket file: its permissions decide
+    address = ipaddress.ip_address(request.client.host)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 async def _body(request: Request) -> dict[str, Any]:

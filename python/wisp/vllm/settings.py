@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,27 @@ from vllm.distributed.weight_transfer.base import (
 
 from ..errors import Invalid
 from ..feed_files import FeedSettings
+from ..runs import trust_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
-__all__ = ["InitInfo", "UpdateInfo", "configured", "same_run"]
+__all__ = [
+    "ALLOW_INIT",
+    "InitInfo",
+    "UpdateInfo",
+    "configured",
+    "may_strangers_init",
+    "same_run",
+]
 
 _MODES = ("push", "self")
+ALLOW_INIT = "WISP_ALLOW_INIT"
+#: The settings that the environment may give, and how their text is read.
+_VARIABLES: dict[str, Callable[[str], Any]] = {
+    "run": str, "trust": lambda text: text.split(","), "mode": str, "poll": float, "base": str,
+    "scratch": str, "replica_id": str, "min_serial": int, "run_id": str,
+}  # fmt: skip
 
 
 @dataclass
@@ -40,6 +55,8 @@ class InitInfo(WeightTransferInitInfo):
     replica_id: str = ""
     timeout: float = 300.0  #: how long a stock update waits for its step
     recompute: bool = False  #: in self mode: as in POST /wisp/update
+    min_serial: int = 0  #: certificates with a lower serial are revoked
+    run_id: str = ""  #: the identity of the run that must be there; empty: whichever is
 
     def __post_init__(self) -> None:
         if not isinstance(self.run, str) or not self.run:
@@ -48,13 +65,26 @@ class InitInfo(WeightTransferInitInfo):
             raise ValueError(f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}")
         if isinstance(self.trust, str):
             self.trust = [self.trust]
+        # Known to be wrong here, and not in the feed later.
+        believed = trust_of(self.trust, self.min_serial, self.run_id or None)
+        self.min_serial, self.run_id = believed.min_serial, believed.run_id
 
     def feed(self, served: str | None) -> FeedSettings:
         """For the host's feed. Paths are made absolute: it runs on its own."""
         run = self.run if "://" in self.run else os.path.abspath(self.run)
         trust = [os.path.abspath(key) if os.path.exists(key) else key for key in self.trust]
         base = self.base or (served if served and os.path.isdir(served) else None)
-        return FeedSettings(run, trust, self.poll, base, self.scratch, self.replica_id)
+        return FeedSettings(
+            run, trust, self.poll, base, self.scratch, self.replica_id, self.min_serial, self.run_id
+        )
+
+    def is_laxer_than(self, other: InitInfo) -> bool:
+        """Whether this believes what the other would not."""
+        return (
+            bool(other.trust and not self.trust)
+            or self.min_serial < other.min_serial
+            or bool(other.run_id and other.run_id != self.run_id)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """As a request carries it."""
@@ -73,20 +103,31 @@ def configured(vllm_config: VllmConfig) -> InitInfo | None:
     told = vllm_config.additional_config
     told = told.get("wisp") if isinstance(told, dict) else None
     values: dict[str, Any] = dict(told or {})
-    for name in ("run", "mode", "base", "scratch", "replica_id"):
+    for name, read in _VARIABLES.items():
         variable = os.environ.get(f"WISP_{name.upper()}")
         if variable and name not in values:
-            values[name] = variable
-    if "run" not in values:
+            try:
+                values[name] = read(variable)
+            except ValueError:
+                raise Invalid(f"WISP_{name.upper()} is a number, not {variable!r}") from None
+    if values and "run" not in values:
+        names = ", ".join(f"WISP_{n.upper()}" if n in _VARIABLES else n for n in sorted(values))
+        raise Invalid(
+            f"{names}: set for no run, and a run that a request names would be followed without; "
+            "set WISP_RUN as well (or `run` in --additional-config), or leave all of it to POST "
+            "/wisp/init"
+        )
+    if not values:
         return None
-    if "trust" not in values and os.environ.get("WISP_TRUST"):
-        values["trust"] = os.environ["WISP_TRUST"].split(",")
-    if "poll" not in values and os.environ.get("WISP_POLL"):
-        values["poll"] = float(os.environ["WISP_POLL"])
     try:
         return InitInfo(**values)
     except TypeError as error:
         raise Invalid(f"the settings of wisp in --additional-config are wrong: {error}") from error
+
+
+def may_strangers_init() -> bool:
+    """Whether the operator lets anybody who reaches a server without a key name the run."""
+    return os.environ.get(ALLOW_INIT, "").lower() in ("1", "true", "yes")
 
 
 def same_run(one: str, other: str) -> bool:

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "store/s3/rate_pacer.hpp"
+#include "store/s3/wire_time.hpp"
 
 namespace wisp {
 namespace {
-
-constexpr std::uint64_t kLongestWaitMs = 3'600'000;
 
 struct Rule {
     std::string_view code;
@@ -55,15 +55,12 @@ ErrorKind kind_of(long status, const std::string& code) {
     return status >= 300 ? ErrorKind::kInvalid : ErrorKind::kCorrupt;
 }
 
-/// Seconds to wait, as the server asks; empty when it does not.
-std::string retry_after(const HttpResponse& response) {
+/// Seconds to wait, if the server asks for it.
+std::optional<std::uint64_t> retry_after(const HttpResponse& response) {
     const std::string_view text = response.header("retry-after");
-    if (text.empty()) {
-        const auto limit = parse_rate_limit(response.header("ratelimit"));
-        return limit ? std::to_string(limit->reset_seconds) : std::string();
-    }
-    const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
-    return digits > 9 ? std::string() : std::string(text.substr(0, digits));
+    if (!text.empty()) return parse_retry_after(text, response.header("date"));
+    const auto limit = parse_rate_limit(response.header("ratelimit"));
+    return limit ? std::optional(limit->reset_seconds) : std::nullopt;
 }
 
 /// Empty where the Hub is no different from others.
@@ -102,8 +99,8 @@ std::string cure_of(ErrorKind kind, const S3Settings& settings, const std::strin
         case ErrorKind::kIncapable:
             return "this store cannot do it; use another, or ask it with `wisp doctor`";
         case ErrorKind::kUnavailable: {
-            const std::string wait = retry_after(response);
-            return wait.empty() ? "try again" : fmt::format("try again (Retry-After: {})", wait);
+            const auto wait = retry_after(response);
+            return wait ? fmt::format("try again (Retry-After: {})", *wait) : "try again";
         }
         default: return "check the endpoint (AWS_ENDPOINT_URL) and the bucket";
     }
@@ -119,10 +116,8 @@ Error s3_error(const S3Settings& settings, const std::string& what, const HttpRe
     if (!problem.message.empty()) said += ": " + shown(problem.message);
     Error error{kind, fmt::format("{} in {}: {}; {}", what, settings.label(), said,
                                   cure_of(kind, settings, problem.code, response))};
-    if (const std::string wait = retry_after(response);
-        kind == ErrorKind::kUnavailable && !wait.empty()) {
-        error.retry_after_ms = static_cast<std::uint32_t>(
-            std::min<std::uint64_t>(std::stoull(wait) * 1000, kLongestWaitMs));
+    if (const auto wait = retry_after(response); kind == ErrorKind::kUnavailable && wait) {
+        error.retry_after_ms = static_cast<std::uint32_t>(*wait * 1000);
     }
     return error;
 }

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <random>
 #include <utility>
 
+#include "base/decimal.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "store/s3/hub_gateway.hpp"
@@ -15,6 +14,7 @@
 #include "store/s3/s3_error.hpp"
 #include "store/s3/s3_multipart.hpp"
 #include "store/s3/s3_xml.hpp"
+#include "store/s3/wire_range.hpp"
 #include "store/s3/wire_time.hpp"
 #include "store/store_keys.hpp"
 
@@ -26,37 +26,6 @@ constexpr std::uint64_t kLargestObject = std::uint64_t{5} << 40;
 constexpr std::size_t kPageKeys = 1000;
 constexpr int kMostEmptyPages = 1000;
 constexpr int kMostConflicts = 6;
-
-std::optional<std::uint64_t> number(std::string_view digits) {
-    std::uint64_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stopped, problem] = std::from_chars(digits.data(), end, value);
-    if (digits.empty() || problem != std::errc() || stopped != end) return std::nullopt;
-    return value;
-}
-
-/// "bytes 0-9/100" or "bytes */100"
-struct ContentRange {
-    std::optional<std::uint64_t> first;
-    std::uint64_t last = 0;
-    std::optional<std::uint64_t> total;
-};
-
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-    const auto slash = text.find('/');
-    if (!text.starts_with("bytes ") || slash == std::string_view::npos) return std::nullopt;
-    const std::string_view range = text.substr(6, slash - 6);
-    ContentRange out;
-    out.total = number(text.substr(slash + 1));
-    if (range == "*") return out;
-    const auto dash = range.find('-');
-    if (dash == std::string_view::npos) return std::nullopt;
-    out.first = number(range.substr(0, dash));
-    const auto last = number(range.substr(dash + 1));
-    if (!out.first || !last || *last < *out.first) return std::nullopt;
-    out.last = *last;
-    return out;
-}
 
 class S3Store : public Store {
   public:
@@ -180,8 +149,8 @@ Result<std::size_t> S3Store::read_answer(const std::string& key, std::uint64_t o
     if (!range || !range->first || *range->first != offset) {
         return std::unexpected(nonsense("read", key, "it answered another range than asked"));
     }
-    const std::uint64_t length = range->last - *range->first + 1;
-    if (length > asked || (range->total && range->last >= *range->total)) {
+    const std::uint64_t length = range->length;
+    if (length > asked) {
         return std::unexpected(nonsense("read", key, "it answered more than was asked"));
     }
     if (response.into_bytes != length) {
@@ -202,7 +171,7 @@ Result<ObjectInfo> S3Store::head(const std::string& key) {
     request.key = key;
     WISP_ASSIGN(const HttpResponse response, client_->send(request));
     if (response.status != 200) return std::unexpected(error("look at", key, response));
-    const auto size = number(response.header("content-length"));
+    const auto size = whole_number(response.header("content-length"));
     if (!size) return std::unexpected(nonsense("look at", key, "it names no size"));
     return ObjectInfo{*size, parse_http_date(response.header("last-modified")).value_or(0)};
 }
@@ -299,8 +268,9 @@ Result<std::int64_t> S3Store::now_ms() {
 }  // namespace
 
 std::shared_ptr<Store> make_s3_store(const S3Settings& settings, const Environment& environment,
-                                     std::shared_ptr<Clock> clock) {
-    auto http = std::make_shared<HttpClient>(settings.ca_bundle);
+                                     std::shared_ptr<Clock> clock,
+                                     std::shared_ptr<HttpClient> http) {
+    if (!http) http = std::make_shared<HttpClient>(settings.ca_bundle);
     auto credentials = std::make_shared<CredentialChain>(environment, http, clock, settings.region);
     auto client = std::make_shared<S3Client>(settings, std::move(credentials), std::move(http),
                                              std::move(clock));

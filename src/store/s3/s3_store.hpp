@@ -9,6 +9,7 @@
 #include <string>
 
 #include "store/s3/s3_settings.hpp"
+#include "web/http_client.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/hub.hpp"
 #include "wisp/result.hpp"
@@ -23,8 +24,9 @@ Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket);
 /// environment does not lead there.
 Result<std::shared_ptr<Store>> open_hub_store(const HubAddress& address);
 
-/// The same with everything given, for tests.
+/// The same with everything given, for tests; without `http`, with a client of its own.
 std::shared_ptr<Store> make_s3_store(const S3Settings& settings, const Environment& environment,
-                                     std::shared_ptr<Clock> clock);
+                                     std::shared_ptr<Clock> clock,
+                                     std::shared_ptr<HttpClient> http = nullptr);
 
 }  // namespace wisp

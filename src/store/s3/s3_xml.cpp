@@ -1,10 +1,10 @@
 #include "store/s3/s3_xml.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <pugixml.hpp>
 #include <sstream>
 
+#include "base/decimal.hpp"
 #include "store/s3/wire_time.hpp"
 
 namespace wisp {
@@ -25,16 +25,24 @@ std::string text(const pugi::xml_node& parent, std::string_view name) {
     return child(parent, name).text().get();
 }
 
-std::optional<std::uint64_t> number(const std::string& digits) {
-    std::uint64_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stopped, problem] = std::from_chars(digits.data(), end, value);
-    if (problem != std::errc() || stopped != end) return std::nullopt;
-    return value;
+/// Whether a text in it could hold a zero, which XML has no way to write; texts come as C strings,
+/// and another key would be read than was listed. Numbers that do not fit count as zero too.
+bool holds_zero(std::string_view xml) {
+    if (xml.find('\0') != std::string_view::npos) return true;
+    constexpr std::size_t kMostDigits = 7;  // of 1114111, or of 10FFFF
+    for (auto at = xml.find("&#"); at != std::string_view::npos; at = xml.find("&#", at + 2)) {
+        std::string_view digits = xml.substr(at + 2);
+        if (digits.starts_with('x')) digits.remove_prefix(1);
+        digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+        const auto count = digits.find_first_not_of("0123456789abcdefABCDEF");
+        if (count == 0 || count > kMostDigits) return true;
+    }
+    return false;
 }
 
 /// The root element, if the document is whole and its root has that name.
 pugi::xml_node root_of(pugi::xml_document& document, std::string_view xml, std::string_view name) {
+    if (holds_zero(xml)) return {};
     if (!document.load_buffer(xml.data(), xml.size(), pugi::parse_default, pugi::encoding_utf8)) {
         return {};
     }
@@ -44,7 +52,7 @@ pugi::xml_node root_of(pugi::xml_document& document, std::string_view xml, std::
 
 std::optional<ListedObject> object_of(const pugi::xml_node& contents, bool encoded) {
     std::string raw_key = text(contents, "Key");
-    const auto size = number(text(contents, "Size"));
+    const auto size = whole_number(text(contents, "Size"));
     if (raw_key.empty() || !size) return std::nullopt;
     ListedObject object;
     // The encoding is that of forms, in which a blank is a plus.

@@ -1,13 +1,10 @@
 #include "store/s3/sigv4.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <new>
 
 #include "base/bytes.hpp"
 #include "base/sha256.hpp"
@@ -22,13 +19,8 @@ bool is_unreserved(char c) {
 }
 
 std::string hmac(std::string_view key, std::string_view text) {
-    std::string mac(32, '\0');
-    unsigned length = 0;
-    const auto* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                            reinterpret_cast<unsigned char*>(mac.data()), &length);
-    if (done == nullptr || length != mac.size()) throw std::bad_alloc();
-    return mac;
+    const Sha256Digest mac = hmac_sha256(as_bytes(key), as_bytes(text));
+    return std::string(reinterpret_cast<const char*>(mac.data()), mac.size());
 }
 
 /// Trimmed, with inner runs of blanks as one.

@@ -1,0 +1,37 @@
+// What a slot of the log can hold, as CommitLog judges it: doc/protocol.md section 4.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "format/commit.hpp"
+#include "format/tombstone.hpp"
+#include "wisp/trust.hpp"
+
+namespace wisp {
+
+/// A commit that was read, checked and hashed.
+struct LogEntry {
+    Commit commit;
+    std::string hash;
+    Signer signer;
+    CommitRef ref() const { return {commit.seq, hash}; }
+};
+
+/// What lies in a slot, judged by itself and now.
+struct Slot {
+    enum class Kind {
+        kAbsent,
+        kCommit,  // counts
+        kLapsed,  // signed well, but under a certificate that has ended or was revoked: counts if a
+                  // newer commit that counts is built on it
+        kBuried,  // a tombstone
+        kVoid,  // of a signed run: no trusted key vouches for it; readers and writers step over it
+    };
+    Kind kind = Kind::kAbsent;
+    std::optional<LogEntry> entry;    // of kCommit and kLapsed
+    std::optional<Tombstone> buried;  // of kBuried
+    std::optional<Error> why;         // of kLapsed and kVoid
+};
+
+}  // namespace wisp
