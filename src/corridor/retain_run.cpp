@@ -131,7 +131,7 @@ class Retention {
         Lineage history(log_, head_);
         std::vector<LogEntry> found;
         for (std::optional<LogEntry> at = head_; at && at->commit.seq > known;) {
-            WISP_ASSIGN(auto before, history.before(*at));
+            WISP_ASSIGN(auto before, history.before(*at, &overwritten_));
             found.push_back(std::move(*at));
             at = std::move(before);
         }
@@ -226,6 +226,12 @@ class Retention {
 
     /// What a killed publisher or compactor left behind: named by nobody, and old.
     Result<void> sweep_orphans() {
+        // What was overwritten below the floor named objects too, perhaps within the grace: it gets
+        // its tombstone now, and the next retention sweeps.
+        if (overwritten_) {
+            if (!options_.dry_run) WISP_TRY(log_.bury(*overwritten_, floor_));
+            return {};
+        }
         for (const std::string_view folder : {kAnchorsPrefix, kDeltasPrefix}) {
             const std::string prefix = log_.where().key(folder);
             std::string after;
@@ -280,7 +286,8 @@ class Retention {
     RetainReport report_;
     std::int64_t began_ms_ = 0;  // by the store's clock
     LogEntry head_;
-    std::vector<LogEntry> retained_;  // ascending
+    std::vector<LogEntry> retained_;            // ascending
+    std::optional<std::uint64_t> overwritten_;  // where they begin, by somebody without a key
     std::uint64_t floor_ = 0;
     std::uint64_t settled_ = 0;      // the floor below which nobody may still be reading
     std::uint64_t settled_seq_ = 0;  // the commit that was the newest when the grace began

@@ -114,15 +114,18 @@ class CommitLog {
     Result<std::string> write_object(const Commit& commit,
                                      const std::optional<RunSigner>& signer) const;
     /// Nothing when the slot is void.
-    Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object) const;
+    Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object,
+                                              bool heed_lapsed) const;
+    Result<void> check_not_behind(std::uint64_t seq);
     Result<std::optional<Appended>> resolve(std::uint64_t seq, const std::string& object,
-                                            const Error& doubt) const;
+                                            const Error& doubt, bool heed_lapsed) const;
     Location where_;
     RunOptions options_;
     std::string run_;
     RunRecord record_;
     std::vector<PublicKey> keys_;  // whose word counts; empty: the run is unsigned
     std::uint64_t min_serial_ = 0;
+    std::int64_t looked_ms_ = 0;  // when a writer last saw how far the log goes
     std::function<void(std::uint64_t, const Error&)> told_;
     std::shared_ptr<Random> random_;
 };
