@@ -63,8 +63,10 @@ class Replica {
   public:
     virtual ~Replica() = default;
     virtual std::string label() const = 0;
-    /// Null until there is a state.
+    /// Null until there is a state, and while it is in doubt.
     virtual const Weights* weights() const = 0;
+    /// A change failed half-way, on a full disk for example: only load() tells where it stands.
+    virtual bool in_doubt() const { return false; }
     /// Finishes or undoes what an interrupted change left, proves the state, and reads the record:
     /// nothing when new, state_seq 0 when the state was damaged.
     virtual Result<std::optional<ReplicaRecord>> load() = 0;

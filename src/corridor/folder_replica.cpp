@@ -29,13 +29,103 @@ class FolderReplica : public Replica {
         : folder_(std::move(folder)), options_(std::move(options)), lock_(std::move(lock)) {}
 
     std::string label() const override { return folder_.string(); }
-    const Weights* weights() const override { return checkpoint_ ? &*checkpoint_ : nullptr; }
+    const Weights* weights() const override {
+        return checkpoint_ && !doubtful_ ? &*checkpoint_ : nullptr;
+    }
+    bool in_doubt() const override { return doubtful_; }
     fs::path scratch() const override { return folder_ / ".wisp" / "scratch"; }
 
     Result<std::optional<ReplicaRecord>> load() override {
+        doubtful_ = true;
+        checkpoint_.reset();
+        file_ = {};
+        WISP_TRY(prove());
+        doubtful_ = false;
+        return file_.at;
+    }
+
+    Result<void> save(const ReplicaRecord& record) override {
+        WISP_TRY(require_certainty());
+        ReplicaFile before = file_;
+        auto saved = keep(record);
+        if (!saved) file_ = std::move(before);
+        return saved;
+    }
+
+    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
+                              const ReplicaRecord& after) override {
+        WISP_TRY(require_certainty());
+        if (!checkpoint_ || !file_.at) {
+            return fail(ErrorKind::kWrongBase, fmt::format("{} holds no state yet", label()));
+        }
+        doubtful_ = true;
+        auto report = move_by(deltas, after);
+        // These two are found before the first weight changes.
+        doubtful_ = !report && report.error().kind != ErrorKind::kWrongBase &&
+                    report.error().kind != ErrorKind::kCorrupt;
+        return report;
+    }
+
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override {
+        if (options_.durable) return Replica::overwrite(changes, after);
+        WISP_TRY(require_certainty());
+        doubtful_ = true;
+        file_.next = after;
+        WISP_TRY(write_file());
+        WISP_TRY(patch_unguarded(*checkpoint_, changes));
+        WISP_TRY(keep(after));
+        doubtful_ = false;
+        return {};
+    }
+
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        WISP_TRY(require_certainty());
+        checkpoint_.reset();
+        std::vector<std::string> names;
+        std::error_code error;
+        for (const auto& item : fs::directory_iterator(folder, error)) {
+            names.push_back(item.path().filename().string());
+        }
+        if (error) return std::unexpected(file_error("list", folder, error.value()));
+        std::ranges::sort(names);
+        if (options_.durable) {
+            for (const std::string& name : names) {
+                WISP_ASSIGN(const FileHandle handle, open_for_update(folder / name));
+                WISP_TRY(sync_file(handle, folder / name));
+            }
+            WISP_TRY(sync_folder(folder));
+        }
+        doubtful_ = true;
+        file_.next = after;
+        file_.incoming = folder.filename().string();
+        file_.moving = std::move(names);
+        WISP_TRY(write_file());
+        WISP_TRY(finish_moving());
+        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(folder_));
+        checkpoint_.emplace(std::move(opened));
+        doubtful_ = false;
+        return {};
+    }
+
+    Result<void> discard() override {
+        WISP_TRY(require_certainty());
+        return forget();
+    }
+
+  private:
+    Result<void> require_certainty() const {
+        if (!doubtful_) return {};
+        return fail(
+            ErrorKind::kUnavailable,
+            fmt::format("a change of {} failed half-way; open it again to go on", shown(label())));
+    }
+
+    /// Finishes what was interrupted, and compares the weights with the record.
+    Result<void> prove() {
         WISP_TRY(read_file());
         if (!file_.incoming.empty()) WISP_TRY(finish_moving());
-        if (!file_.at || file_.at->state_seq == 0) return file_.at;
+        if (!file_.at || file_.at->state_seq == 0) return {};
         if (options_.durable) {
             // A damaged checkpoint is not the end: the follower replaces it.
             if (const auto recovered = recover(folder_);
@@ -45,33 +135,32 @@ class FolderReplica : public Replica {
             }
         }
         auto opened = Checkpoint::open(folder_, PendingApply::kAllow);
-        if (!opened) {
-            WISP_TRY(discard());
-            return file_.at;
-        }
+        if (!opened) return forget();
         checkpoint_.emplace(std::move(*opened));
         WISP_ASSIGN(const StateDigest state,
                     digest_of(*checkpoint_, options_.threads, options_.progress));
         if (file_.next && file_.next->state == state) {
             file_.at = std::exchange(file_.next, std::nullopt);
-            WISP_TRY(write_file());
-        } else if (file_.at->state != state) {
-            WISP_TRY(discard());
+            return write_file();
         }
-        return file_.at;
+        return file_.at->state == state ? Result<void>{} : forget();
     }
 
-    Result<void> save(const ReplicaRecord& record) override {
+    Result<void> keep(const ReplicaRecord& record) {
         file_.at = record;
         file_.next.reset();
         return write_file();
     }
 
-    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
-                              const ReplicaRecord& after) override {
-        if (!checkpoint_ || !file_.at) {
-            return fail(ErrorKind::kWrongBase, fmt::format("{} holds no state yet", label()));
-        }
+    Result<void> forget() {
+        checkpoint_.reset();
+        file_.next.reset();
+        // How far the log was followed is kept: it is what reveals a rollback.
+        if (file_.at) forget_state(*file_.at);
+        return write_file();
+    }
+
+    Result<ApplyReport> move_by(const std::vector<fs::path>& deltas, const ReplicaRecord& after) {
         file_.next = after;
         WISP_TRY(write_file());
         // Whoever uses a cache proves it first, so it needs neither journal nor sync.
@@ -83,53 +172,10 @@ class FolderReplica : public Replica {
             return fail(ErrorKind::kInternal,
                         "the deltas lead to another state than their commit; report this as a bug");
         }
-        WISP_TRY(save(after));
+        WISP_TRY(keep(after));
         return report;
     }
 
-    Result<void> overwrite(std::span<const MovedBlock> changes,
-                           const ReplicaRecord& after) override {
-        if (options_.durable) return Replica::overwrite(changes, after);
-        file_.next = after;
-        WISP_TRY(write_file());
-        WISP_TRY(patch_unguarded(*checkpoint_, changes));
-        return save(after);
-    }
-
-    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
-        checkpoint_.reset();
-        file_.next = after;
-        file_.incoming = folder.filename().string();
-        file_.moving.clear();
-        std::error_code error;
-        for (const auto& item : fs::directory_iterator(folder, error)) {
-            file_.moving.push_back(item.path().filename().string());
-        }
-        if (error) return std::unexpected(file_error("list", folder, error.value()));
-        std::ranges::sort(file_.moving);
-        if (options_.durable) {
-            for (const std::string& name : file_.moving) {
-                WISP_ASSIGN(const FileHandle handle, open_for_update(folder / name));
-                WISP_TRY(sync_file(handle, folder / name));
-            }
-            WISP_TRY(sync_folder(folder));
-        }
-        WISP_TRY(write_file());
-        WISP_TRY(finish_moving());
-        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(folder_));
-        checkpoint_.emplace(std::move(opened));
-        return {};
-    }
-
-    Result<void> discard() override {
-        checkpoint_.reset();
-        file_.next.reset();
-        // How far the log was followed is kept: it is what reveals a rollback.
-        if (file_.at) forget_state(*file_.at);
-        return write_file();
-    }
-
-  private:
     fs::path file_path() const { return folder_ / ".wisp" / "replica.json"; }
 
     Result<void> read_file() {
@@ -189,6 +235,7 @@ class FolderReplica : public Replica {
     FolderLock lock_;
     ReplicaFile file_;
     std::optional<Checkpoint> checkpoint_;
+    bool doubtful_ = false;  // see in_doubt()
 };
 
 /// A checkpoint that somebody else put there must not be overwritten.

@@ -243,6 +243,18 @@ struct Follower::State {
         return age >= 0 && age < std::max<std::int64_t>(options.poll.count(), 100);
     }
 
+    /// After a change that failed half-way, the replica itself tells where it stands.
+    Result<void> look_again() {
+        if (!replica.in_doubt()) return {};
+        WISP_ASSIGN(const auto record, replica.load());
+        at = record.value_or(ReplicaRecord{});
+        at.run = log.run();
+        // What the record stands at is looked up again with it.
+        checked_past = false;
+        marked_state = 0;
+        return {};
+    }
+
     /// The head may be at another state than the weights, and allowed: it was out of bounds before.
     bool is_short_of_mark() const { return marked_state > at.state_seq; }
 
@@ -263,6 +275,7 @@ struct Follower::State {
     }
 
     Result<FollowReport> catch_up(bool probe) {
+        WISP_TRY(look_again());
         WISP_TRY(check_past());
         bool moved = false;
         for (int taken = 0;; ++taken) {

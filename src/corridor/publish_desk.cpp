@@ -263,7 +263,7 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
     WISP_ASSIGN(const LogEntry entry, append_beside(std::move(draft.commit), place));
     if (entry.commit.epoch != epoch_) {
         epoch_ = entry.commit.epoch;
-        remember_epoch();
+        (void)keep_owner();
     }
     report.commit_seconds = timer.seconds();
     report.seq = entry.commit.seq;

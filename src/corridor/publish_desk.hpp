@@ -108,8 +108,8 @@ class PublishDesk {
                                                             std::uint64_t step,
                                                             std::uint64_t epoch);
     Result<void> accept_epoch(const LogEntry& head);  // kFenced unless it is this writer's
-    void remember_epoch() const;
-    std::uint64_t recall_owner();
+    Result<void> keep_owner() const;
+    Result<std::uint64_t> recall_owner();
 
     CommitLog log_;
     Replica& baseline_;

@@ -41,7 +41,9 @@ class Retention {
     Retention(CommitLog& log, const RetainOptions& options) : log_(log), options_(options) {}
 
     Result<RetainReport> run() {
-        WISP_ASSIGN(const auto head, log_.head());
+        // Before the log is read: what is written while this sleeps or is slow counts as young.
+        WISP_ASSIGN(began_ms_, log_.where().store->now_ms());
+        WISP_ASSIGN(const auto head, log_.head_for(options_.upkeep.signer, false));
         if (!head || head->commit.state.seq == 0) return report_;
         head_ = *head;
         // Before anything is given up: history must be whole down to where retention has been.
@@ -129,7 +131,7 @@ class Retention {
         Lineage history(log_, head_);
         std::vector<LogEntry> found;
         for (std::optional<LogEntry> at = head_; at && at->commit.seq > known;) {
-            WISP_ASSIGN(auto before, history.before(*at));
+            WISP_ASSIGN(auto before, history.before(*at, &overwritten_));
             found.push_back(std::move(*at));
             at = std::move(before);
         }
@@ -224,7 +226,12 @@ class Retention {
 
     /// What a killed publisher or compactor left behind: named by nobody, and old.
     Result<void> sweep_orphans() {
-        WISP_ASSIGN(const std::int64_t now, log_.where().store->now_ms());
+        // What was overwritten below the floor named objects too, perhaps within the grace: it gets
+        // its tombstone now, and the next retention sweeps.
+        if (overwritten_) {
+            if (!options_.dry_run) WISP_TRY(log_.bury(*overwritten_, floor_));
+            return {};
+        }
         for (const std::string_view folder : {kAnchorsPrefix, kDeltasPrefix}) {
             const std::string prefix = log_.where().key(folder);
             std::string after;
@@ -232,8 +239,9 @@ class Retention {
                 WISP_ASSIGN(const auto page, log_.where().store->list(prefix, after, kPage));
                 for (const ListedObject& object : page) {
                     const std::string key = std::string(folder) + object.key.substr(prefix.size());
-                    const bool old = object.info.modified_ms != 0 &&
-                                     now - object.info.modified_ms >= options_.orphan_age.count();
+                    const bool old =
+                        object.info.modified_ms != 0 &&
+                        began_ms_ - object.info.modified_ms >= options_.orphan_age.count();
                     if (!old || live_.contains(key) || named_.contains(key)) continue;
                     WISP_TRY(remove(key));
                 }
@@ -276,8 +284,10 @@ class Retention {
     CommitLog& log_;
     const RetainOptions& options_;
     RetainReport report_;
+    std::int64_t began_ms_ = 0;  // by the store's clock
     LogEntry head_;
-    std::vector<LogEntry> retained_;  // ascending
+    std::vector<LogEntry> retained_;            // ascending
+    std::optional<std::uint64_t> overwritten_;  // where they begin, by somebody without a key
     std::uint64_t floor_ = 0;
     std::uint64_t settled_ = 0;      // the floor below which nobody may still be reading
     std::uint64_t settled_seq_ = 0;  // the commit that was the newest when the grace began

@@ -20,8 +20,11 @@ constexpr int kRaces = 100;
 // name is kept before it is used and stands in every commit: a commit whose answer was lost, to a
 // process that may have died since, is known again. The epoch tells a writer that was fenced from
 // one that never wrote; losing it costs a fence at the next start, nothing else.
-std::uint64_t PublishDesk::recall_owner() {
+Result<std::uint64_t> PublishDesk::recall_owner() {
     const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
+    if (!mapped && mapped.error().kind != ErrorKind::kNotFound) {
+        return std::unexpected(mapped.error());
+    }
     if (const auto json = parse_strict_json(mapped ? as_text(mapped->bytes()) : ""); json) {
         std::string problem;
         FieldReader in(*json, problem);
@@ -34,14 +37,16 @@ std::uint64_t PublishDesk::recall_owner() {
         }
     }
     owner_ = log_.random_hex(16);
-    remember_epoch();
-    return 0;
+    // Under a name that is not kept, it would be fenced by itself after the next start.
+    WISP_TRY(keep_owner());
+    return std::uint64_t{0};
 }
 
-void PublishDesk::remember_epoch() const {
+Result<void> PublishDesk::keep_owner() const {
     const nlohmann::json json = {{"run", log_.run()}, {"owner", owner_}, {"epoch", epoch_}};
-    auto file = PendingFile::create(baseline_.scratch() / "writer.json");
-    if (file && file->append(as_bytes(json.dump()))) (void)file->commit();
+    WISP_ASSIGN(auto file, PendingFile::create(baseline_.scratch() / "writer.json"));
+    WISP_TRY(file.append(as_bytes(json.dump())));
+    return file.commit();
 }
 
 Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
@@ -49,7 +54,7 @@ Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
     if (head.commit.owner != owner_) return std::unexpected(fenced(head));
     // A rewind of ours whose answer was lost.
     epoch_ = head.commit.epoch;
-    remember_epoch();
+    (void)keep_owner();
     return {};
 }
 
@@ -63,7 +68,7 @@ Error PublishDesk::fenced(const LogEntry& by) const {
 
 Result<void> PublishDesk::take_run() {
     WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
-    const std::uint64_t remembered = recall_owner();
+    WISP_ASSIGN(const std::uint64_t remembered, recall_owner());
     epoch_ = remembered;
     if (head_ && head_->commit.owner == owner_) {
         WISP_TRY(accept_epoch(*head_));
@@ -82,7 +87,7 @@ Result<void> PublishDesk::take_run() {
         WISP_ASSIGN(auto appended, log_.append(fence, head_, options_.signer));
         head_ = std::move(appended.entry);
         if (!appended.won) continue;
-        remember_epoch();
+        (void)keep_owner();
         return {};
     }
     return fail(ErrorKind::kConflict,

@@ -41,7 +41,7 @@ Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const Lo
 
 Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
                                               const UpkeepOptions& options, const EditMap& edit) {
-    WISP_ASSIGN(std::optional<LogEntry> head, log.head());
+    WISP_ASSIGN(std::optional<LogEntry> head, log.head_for(options.signer, false));
     for (int race = 0; race < kRaces; ++race) {
         if (!head) return std::optional<LogEntry>{};
         auto appended = append_after(log, *head, kind, options, edit);
@@ -52,7 +52,7 @@ Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
             if (what != ErrorKind::kFenced && what != ErrorKind::kGap) {
                 return std::unexpected(std::move(appended).error());
             }
-            WISP_ASSIGN(head, log.head());
+            WISP_ASSIGN(head, log.head_for(options.signer, false));
             if (!head || head->commit.seq <= seq) {
                 return std::unexpected(std::move(appended).error());
             }

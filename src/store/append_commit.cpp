@@ -12,6 +12,8 @@ namespace wisp {
 namespace {
 
 constexpr int kDoubtfulTries = 4;
+// A writer that has not looked at the log for so long asks whether it has gone on without it.
+constexpr std::int64_t kFreshMs = 10'000;
 
 }  // namespace
 
@@ -52,7 +54,10 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
                                               const std::optional<RunSigner>& signer) {
     // Whoever signs under a certificate that was replaced since is stepped over.
     if (head) require_serial(head->signer.serial.value_or(0));
+    // As long as the head has lapsed with its certificate, so has what was honestly built on it.
+    const bool heed_lapsed = head && !counts(*head);
     for (std::uint64_t seq = head ? head->commit.seq + 1 : first_seq();; ++seq) {
+        WISP_TRY(check_not_behind(seq));
         Commit commit = draft(seq);
         commit.run = run_;
         commit.seq = seq;
@@ -64,13 +69,35 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
             if (!commit.map) commit.map_at = head->commit.map ? head->ref() : head->commit.map_at;
         }
         WISP_ASSIGN(const std::string object, write_object(commit, signer));
-        WISP_ASSIGN(auto taken, take_slot(seq, object));
-        if (taken) return std::move(*taken);
+        WISP_ASSIGN(auto taken, take_slot(seq, object, heed_lapsed));
+        if (!taken) continue;
+        looked_ms_ = options_.clock->now_ms();
+        return std::move(*taken);
     }
 }
 
+/// A slot may be free because its commit was lost: who slept meanwhile must not take it.
+Result<void> CommitLog::check_not_behind(std::uint64_t seq) {
+    const std::int64_t now = options_.clock->now_ms();
+    if (now - looked_ms_ < kFreshMs && now >= looked_ms_) return {};
+    WISP_ASSIGN(const std::uint64_t hint, hinted_seq());
+    if (hint > seq) {
+        WISP_ASSIGN(const Slot next, read(seq));
+        WISP_ASSIGN(const Slot hinted, read(hint));
+        if (next.kind == Slot::Kind::kAbsent && hinted.entry) {
+            return fail(ErrorKind::kGap,
+                        fmt::format("{} has commit {}, but not commit {}: it was lost; restore it "
+                                    "from a copy before writing on",
+                                    shown(where_.url), hint, seq));
+        }
+    }
+    looked_ms_ = now;
+    return {};
+}
+
 Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t seq,
-                                                                const std::string& object) const {
+                                                                const std::string& object,
+                                                                bool heed_lapsed) const {
     const std::string key = where_.key(commit_key(seq));
     const auto created = where_.store->create(key, as_bytes(object));
     if (created && *created == Created::kNew && record_.exclusive) {
@@ -83,13 +110,14 @@ Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t se
     }
     const Error taken{ErrorKind::kUnavailable,
                       fmt::format("{} is taken but cannot be read; try again", shown(key))};
-    return resolve(seq, object, created ? taken : created.error());
+    return resolve(seq, object, created ? taken : created.error(), heed_lapsed);
 }
 
 /// An answer that did not come, or "already there", may be one's own success: the object tells.
 Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const std::string& object,
-                                                              const Error& doubt) const {
+                                                              const Error& doubt,
+                                                              bool heed_lapsed) const {
     const std::string key = where_.key(commit_key(seq));
     for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
         const auto there = read_whole(*where_.store, key, limits::kCommitBytes);
@@ -111,7 +139,8 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             return std::unexpected(std::move(slot).error());
         }
         if (slot->kind == Slot::Kind::kAbsent) continue;
-        if (slot->kind == Slot::Kind::kCommit) {
+        if (slot->kind == Slot::Kind::kCommit ||
+            (slot->kind == Slot::Kind::kLapsed && heed_lapsed)) {
             const bool ours = slot->entry->hash == to_hex(sha256(as_bytes(object)));
             if (ours) hint_at(seq);
             return Appended{ours, std::move(*slot->entry)};

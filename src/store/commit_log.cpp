@@ -259,7 +259,11 @@ Result<RoadMap> CommitLog::map_of(const LogEntry& entry) const {
 }
 
 Result<std::uint64_t> CommitLog::hinted_seq() const {
-    const auto bytes = read_whole(*where_.store, where_.key(kLatestKey), limits::kSmallRecordBytes);
+    const std::string key = where_.key(kLatestKey);
+    auto bytes = read_whole(*where_.store, key, limits::kSmallRecordBytes);
+    if (!bytes && bytes.error().kind == ErrorKind::kCorrupt) {
+        bytes = read_whole(*where_.store, key, limits::kSmallRecordBytes);
+    }
     if (!bytes && bytes.error().kind == ErrorKind::kUnavailable) {
         return std::unexpected(bytes.error());
     }

@@ -50,9 +50,9 @@ class CommitLog {
     /// The newest commit that counts, looked for from the hint or from `known` if that is further;
     /// nothing when the log is empty, kDenied when all that is signed well has lapsed.
     Result<std::optional<LogEntry>> head(std::uint64_t known = 0) const;
-    /// As head(), for whoever is going to write what comes next: a lapsed head will do if it was
-    /// signed by the same key, or if the writer was told to take the run over. kGap when there are
-    /// commits beyond the next slot, which must not be written into then.
+    /// As head(), for whoever is going to write what comes next, or to remove anything: a lapsed
+    /// head will do if it was signed by the same key, or if the writer was told to take the run
+    /// over. kGap when there are commits beyond the next slot, which must not be written into then.
     Result<std::optional<LogEntry>> head_for(const std::optional<RunSigner>& signer,
                                              bool take_over) const;
     /// Whether a commit that was signed well counts by itself, now.
@@ -108,21 +108,24 @@ class CommitLog {
         std::optional<Error> why;
     };
     Result<Ending> find_ending(std::uint64_t known) const;
-    Result<void> check_nothing_follows(std::uint64_t seq) const;
+    Result<bool> has_grown(std::uint64_t seq) const;
     void tell_void(std::uint64_t seq, const std::optional<Error>& why) const;
     void hint_at(std::uint64_t seq) const;
     Result<std::string> write_object(const Commit& commit,
                                      const std::optional<RunSigner>& signer) const;
     /// Nothing when the slot is void.
-    Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object) const;
+    Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object,
+                                              bool heed_lapsed) const;
+    Result<void> check_not_behind(std::uint64_t seq);
     Result<std::optional<Appended>> resolve(std::uint64_t seq, const std::string& object,
-                                            const Error& doubt) const;
+                                            const Error& doubt, bool heed_lapsed) const;
     Location where_;
     RunOptions options_;
     std::string run_;
     RunRecord record_;
     std::vector<PublicKey> keys_;  // whose word counts; empty: the run is unsigned
     std::uint64_t min_serial_ = 0;
+    std::int64_t looked_ms_ = 0;  // when a writer last saw how far the log goes
     std::function<void(std::uint64_t, const Error&)> told_;
     std::shared_ptr<Random> random_;
 };

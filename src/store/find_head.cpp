@@ -150,29 +150,37 @@ Result<std::optional<LogEntry>> CommitLog::head(std::uint64_t known) const {
 
 /// A commit that was lost makes the log look shorter than it is, and its slot free. What a listing
 /// shows beyond it can only hold a writer back.
-Result<void> CommitLog::check_nothing_follows(std::uint64_t seq) const {
+Result<bool> CommitLog::has_grown(std::uint64_t seq) const {
     constexpr std::size_t kLooked = 16;
     const auto listed =
         where_.store->list(where_.key(kCommitsPrefix), where_.key(commit_key(seq + 1)), kLooked);
-    if (!listed) return {};
+    if (!listed) return false;
     for (const ListedObject& object : *listed) {
         const auto beyond = commit_seq_of(object.key.substr(where_.key(kCommitsPrefix).size()));
         if (!beyond) continue;
         WISP_ASSIGN(const Slot slot, read(*beyond));
         if (!slot.entry) continue;
+        // Others may have written on since the end was looked for.
+        WISP_ASSIGN(const Slot next, read(seq + 1));
+        if (next.kind != Slot::Kind::kAbsent) return true;
         return fail(ErrorKind::kGap,
                     fmt::format("{} has commit {}, but not commit {}: it was lost; restore it from "
                                 "a copy before writing on",
                                 shown(where_.url), *beyond, seq + 1));
     }
-    return {};
+    return false;
 }
 
 Result<std::optional<LogEntry>> CommitLog::head_for(const std::optional<RunSigner>& signer,
                                                     bool take_over) const {
-    WISP_ASSIGN(Ending ending, find_ending(0));
-    const auto& last = ending.lapsed ? ending.lapsed : ending.head;
-    WISP_TRY(check_nothing_follows(last ? last->commit.seq : first_seq() - 1));
+    Ending ending;
+    std::uint64_t known = 0;
+    for (bool grown = true; grown;) {
+        WISP_ASSIGN(ending, find_ending(known));
+        const auto& last = ending.lapsed ? ending.lapsed : ending.head;
+        known = last ? last->commit.seq : first_seq() - 1;
+        WISP_ASSIGN(grown, has_grown(known));
+    }
     if (ending.head || !ending.lapsed) return std::move(ending.head);
     const bool own = signer && signer->key.public_key().id() == ending.lapsed->signer.key_id;
     if (own || take_over) return std::move(ending.lapsed);

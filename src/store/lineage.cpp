@@ -97,14 +97,19 @@ Result<LogEntry> Lineage::at(std::uint64_t seq) {
                 fmt::format("the history of {} has no commit {}", shown(log_->where().url), seq));
 }
 
-Result<std::optional<LogEntry>> Lineage::before(const LogEntry& entry) {
+Result<std::optional<LogEntry>> Lineage::before(const LogEntry& entry,
+                                                std::optional<std::uint64_t>* overwritten) {
     if (is_first(entry.commit)) return std::nullopt;
     const CommitRef& ref = entry.commit.previous;
     auto found = fetch(ref);
     if (found) return std::move(*found);
-    if (found.error().kind == ErrorKind::kGap && ref.seq < head_.commit.floor) {
+    if (found.error().kind != ErrorKind::kUnavailable && ref.seq < head_.commit.floor) {
         WISP_ASSIGN(const Slot slot, log_->read(ref.seq));
         if (slot.kind == Slot::Kind::kBuried) return std::nullopt;
+        if (slot.kind == Slot::Kind::kVoid) {
+            if (overwritten != nullptr) *overwritten = ref.seq;
+            return std::nullopt;
+        }
     }
     return std::unexpected(std::move(found).error());
 }

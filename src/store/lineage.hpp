@@ -27,8 +27,10 @@ class Lineage {
     /// another one lies there than history has.
     Result<LogEntry> at(std::uint64_t seq);
     /// The one before `entry`, which is part of this history. Nothing where history begins: at the
-    /// run's first commit, or above what retention has given up.
-    Result<std::optional<LogEntry>> before(const LogEntry& entry);
+    /// run's first commit, or above what retention has given up. Below the floor a void object does
+    /// for a tombstone, and is noted in `overwritten`.
+    Result<std::optional<LogEntry>> before(const LogEntry& entry,
+                                           std::optional<std::uint64_t>* overwritten = nullptr);
     /// Those after `from`, which may be gone, up to `to`, oldest first. kGap when one is missing.
     Result<std::vector<LogEntry>> between(std::uint64_t from, std::uint64_t to);
     /// Whether this history has that very commit, be it still there or not. kGap when what is

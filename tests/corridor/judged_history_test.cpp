@@ -2,6 +2,9 @@
 // slots, commits that are gone, replicas whose label must be their weights.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "checkpoint_steps.hpp"
@@ -20,6 +23,21 @@ namespace wisp::testing {
 namespace {
 
 constexpr Milliseconds kDay(24 * 3'600'000);
+
+/// Something happens just before it lists, once.
+class InterruptedStore : public MemoryStore {
+  public:
+    using MemoryStore::MemoryStore;
+    Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
+                                           std::size_t limit) override {
+        if (prefix.ends_with(interrupted_at)) {
+            if (const auto happens = std::exchange(meanwhile, {})) happens();
+        }
+        return MemoryStore::list(prefix, after, limit);
+    }
+    std::string interrupted_at;
+    std::function<void()> meanwhile;
+};
 
 class JudgedHistory : public ::testing::Test {
   protected:
@@ -103,7 +121,7 @@ class JudgedHistory : public ::testing::Test {
     CheckpointSteps steps_{8};
     TempFolder folder_;
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>(clock_);
+    std::shared_ptr<InterruptedStore> store_ = std::make_shared<InterruptedStore>(clock_);
     Location run_{store_, "runs/a", "memory:a"};
     SigningKey root_ = value_of(SigningKey::generate());
     SigningKey trainer_ = value_of(SigningKey::generate());
@@ -491,6 +509,56 @@ TEST_F(JudgedHistory, ABoundedReplicaKeepsTheLabelOfItsWeightsAndMovesOnWithoutT
     value_of(follower.catch_up());
     EXPECT_EQ(follower.at().step, 5U);
     EXPECT_EQ(digest(*replica), steps_.digest(5));
+}
+
+// What happens between two looks at the log.
+
+TEST_F(JudgedHistory, RetentionThatSleptSinceItReadTheLogSweepsNothingNew) {
+    start_unsigned();
+    Publisher publisher = open_publisher();
+    for (std::size_t i = 0; i < 3; ++i) value_of(publisher.publish(state(i), i));
+    store_->interrupted_at = kDeltasPrefix;
+    store_->meanwhile = [&] {
+        value_of(publisher.publish(state(3), 3));
+        clock_->advance(kDay * 2);
+    };
+    RetainOptions options;
+    options.upkeep = upkeep();
+    EXPECT_EQ(value_of(retain_run(run_, options)).removed_objects, 0U);
+    FollowOptions free;
+    free.run = at_clock();
+    Follower follower = value_of(Follower::open(run_, *replica_, free));
+    value_of(follower.catch_up());
+    EXPECT_EQ(digest(*replica_), steps_.digest(3));
+}
+
+TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
+    start_unsigned();
+    Publisher publisher = open_publisher();
+    value_of(publisher.publish(state(0), 0));
+    store_->interrupted_at = kCommitsPrefix;
+    store_->meanwhile = [&] {
+        value_of(publisher.publish(state(1), 1));
+        value_of(publisher.publish(state(2), 2));
+    };
+    auto other = value_of(open_memory_replica());
+    const Publisher second = value_of(Publisher::open(run_, *other, publishing()));
+    EXPECT_EQ(second.at().state, steps_.digest(2));
+}
+
+TEST_F(JudgedHistory, UpkeepTakesNoHoleForTheEndWhenTheHintIsOfNoUse) {
+    start_unsigned();
+    publish(0, 6);
+    const std::uint64_t head = head_seq();
+    value_of(store_->remove(slot(3)));
+    value_of(store_->put(run_.key(kLatestKey), as_bytes("x")));
+    RetainOptions options;
+    options.upkeep = upkeep();
+    clock_->advance(kDay * 2);
+    EXPECT_EQ(outcome_of(retain_run(run_, options)), "gap");
+    EXPECT_EQ(outcome_of(compact_run(run_, upkeep())), "gap");
+    EXPECT_EQ(outcome_of(store_->head(slot(3))), "not_found");
+    EXPECT_EQ(outcome_of(store_->head(slot(head))), "ok");
 }
 
 // F12: first contact.

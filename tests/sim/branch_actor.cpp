@@ -29,11 +29,14 @@ class Brancher {
         if (origin == nullptr || origin->head() == nullptr) return;
         InitOptions options;
         options.run = world_.run_options(door_);
+        options.signer = world_.signer();
+        if (world_.keys()) options.roots = {world_.keys()->root()};
         options.branch_of = Location{door_.run.store, prefix_, prefix_};
         const StateName& newest = origin->head()->commit.state;
         // Before the first state no step can be asked for.
         if (random_.chance(0.5) && newest.seq != 0) options.branch_step = newest.step;
         const Weather began = world_.weather();
+        const World::Busy busy(world_, actor_);
         const auto report = init_run(door_.run, options);
         if (!report) {
             world_.tell(actor_, fmt::format("branch fails: {}", report.error().text));

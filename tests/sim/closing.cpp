@@ -1,6 +1,8 @@
 // The last words of a simulation, spoken over the true store, without faults.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "corridor/journey.hpp"
 #include "sim/world.hpp"
 #include "wisp/publisher.hpp"
@@ -9,6 +11,7 @@ namespace wisp::sim {
 namespace {
 
 constexpr std::uint64_t kClosingSteps = 20'000;
+constexpr std::uint64_t kCalmRequests = 2'000;
 constexpr std::size_t kSampled = 4;
 
 }  // namespace
@@ -24,6 +27,7 @@ void World::publish_once_more(const std::string& prefix) {
     options.run.seed = random_.next() | 1;
     options.threads = options.parallel_uploads = 1;
     options.take_over = true;
+    options.signer = signer();
     options.codec = Codec::kPlain;
     auto publisher = Publisher::open(true_run(prefix), **baseline, options);
     if (!publisher) {
@@ -52,8 +56,9 @@ void World::check_retained(const std::string& prefix) {
     if ((*head)->commit.seq != ledger->head()->commit.seq) return blame("the head is another");
     std::vector<StateName> retained;
     for (const auto& [seq, row] : ledger->rows) {
-        if (seq >= ledger->floor() && row.commit.makes_state())
+        if (seq >= ledger->floor() && !row.abandoned && row.commit.makes_state()) {
             retained.push_back(row.commit.state);
+        }
     }
     for (std::size_t i = 0; i < kSampled && !retained.empty(); ++i) {
         const StateName target = retained[random_.below(retained.size())];
@@ -78,6 +83,17 @@ void World::check_retained(const std::string& prefix) {
     }
 }
 
+/// Nobody is wedged, and nobody hammers: with a healthy store, few requests lead to rest.
+void World::check_requests() {
+    std::map<const Actor*, std::uint64_t> requests;
+    for (const auto& door : doors_) requests[&door->actor()] += door->requests();
+    for (const auto& [actor, count] : requests) {
+        most_requests_ = std::max(most_requests_, count);
+        if (count <= kCalmRequests) continue;
+        blame(fmt::format("{} made {} requests after the storm", actor->name, count));
+    }
+}
+
 void World::close() {
     for (const std::string prefix : {"runs/a", "runs/b"}) {
         const RunLedger* run = ledger().find(prefix);
@@ -90,6 +106,7 @@ void World::close() {
     weather_ = Weather::kClosing;
     const auto ended = [&] { return over(); };
     if (!scheduler_.run(ended, kClosingSteps)) blame("the replicas do not come to rest");
+    check_requests();
 }
 
 }  // namespace wisp::sim

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <tuple>
 
 #include "base/sha256.hpp"
 #include "format/run_keys.hpp"
@@ -70,6 +71,14 @@ void Ledger::wrote(const std::string& key, const std::optional<Bytes>& before,
                    std::span<const std::byte> bytes, const std::string& author) {
     const auto [prefix, name] = split_key(key);
     RunLedger& ledger = runs_[prefix];
+    if (distrusted_.contains(author)) {
+        if (name.starts_with(kCommitsPrefix) && !honest_.contains(key)) {
+            ledger.void_slots.insert(
+                number_of(std::string_view(name).substr(kCommitsPrefix.size())));
+        }
+        return;
+    }
+    honest_.insert(key);
     if (before && std::ranges::equal(*before, bytes)) return;
     if (name == kRunKey) {
         if (before) blame(fmt::format("{} was overwritten by {}", key, author));
@@ -106,7 +115,20 @@ void Ledger::add_commit(RunLedger& ledger, const std::string& prefix, std::uint6
                         std::span<const std::byte> bytes, const std::string& author) {
     const auto parsed = parse_commit(as_text(bytes), "a commit");
     if (!parsed) return blame(fmt::format("commit {}: {}", seq, parsed.error().text));
-    LedgerRow row{parsed->commit, to_hex(sha256(bytes)), author, false};
+    LedgerRow row{parsed->commit, to_hex(sha256(bytes)), author, false, {}, false, false};
+    if (!roots_.empty()) {
+        const auto signer =
+            check_signature(roots_, "commit", as_bytes(parsed->body), parsed->signature_block);
+        if (!signer)
+            return blame(fmt::format("{} writes commit {}: {}", author, seq, signer.error().text));
+        row.signer = *signer;
+    }
+    if (const auto old = ledger.rows.find(seq); old != ledger.rows.end() && old->second.lost) {
+        return blame(
+            fmt::format("{} writes commit {} into the hole that another one left, though "
+                        "the log goes on to {}",
+                        author, seq, ledger.head()->commit.seq));
+    }
     if (row.commit.run != ledger.run || row.commit.seq != seq) {
         return blame(fmt::format("commit {} by {} is of run {}, seq {}", seq, author,
                                  row.commit.run, row.commit.seq));
@@ -117,16 +139,36 @@ void Ledger::add_commit(RunLedger& ledger, const std::string& prefix, std::uint6
     check_objects(prefix, ledger.rows.at(seq));
 }
 
-void Ledger::check_chain(const RunLedger& ledger, const LedgerRow& row) {
+/// Between a commit and the one it was built on there is only what was void to its writer.
+void Ledger::step_over(RunLedger& ledger, const LedgerRow& row) {
+    const Commit& commit = row.commit;
+    for (std::uint64_t seq = commit.previous.seq + 1; seq < commit.seq; ++seq) {
+        const auto over = ledger.rows.find(seq);
+        if (over == ledger.rows.end()) {
+            if (!ledger.void_slots.contains(seq)) {
+                blame(fmt::format("commit {} leaves a gap at {}", commit.seq, seq));
+            }
+            continue;
+        }
+        if (over->second.signer.serial.value_or(0) >= row.signer.serial.value_or(0)) {
+            blame(fmt::format("commit {} steps over commit {}, which counts", commit.seq, seq));
+        }
+        over->second.abandoned = true;
+    }
+}
+
+void Ledger::check_chain(RunLedger& ledger, const LedgerRow& row) {
     const Commit& commit = row.commit;
     if (commit.makes_state() && bank_.find(commit.state.digest) == nullptr) {
         blame(fmt::format("commit {} makes a state that nobody handed over", commit.seq));
     }
     if (ledger.rows.empty()) return;
-    const auto last = ledger.rows.find(commit.seq - 1);
-    if (last == ledger.rows.end()) {
-        return blame(fmt::format("commit {} leaves a gap", commit.seq));
+    const auto last = ledger.rows.find(commit.previous.seq);
+    if (last == ledger.rows.end() || last->second.abandoned) {
+        return blame(fmt::format("commit {} stands on commit {}, which is not of this history",
+                                 commit.seq, commit.previous.seq));
     }
+    step_over(ledger, row);
     const Commit& before = last->second.commit;
     if (last->second.buried) blame(fmt::format("commit {} follows a tombstone", commit.seq));
     if (commit.previous != CommitRef{last->first, last->second.hash}) {
@@ -186,6 +228,10 @@ void Ledger::check_objects(const std::string& prefix, const LedgerRow& row) {
     for (const RoadEntry& road : row.commit.map->roads) check_file(prefix, road.delta);
 }
 
+void Ledger::lose(const std::string& prefix, std::uint64_t seq, bool lost) {
+    runs_[prefix].rows.at(seq).lost = lost;
+}
+
 void Ledger::removed(const std::string& key) {
     const auto [holder, name] = split_key(key);
     if (name.starts_with(kCommitsPrefix) || name == kRunKey) {
@@ -206,9 +252,8 @@ void Ledger::removed(const std::string& key) {
     }
 }
 
-std::string Ledger::judge_position(const std::string& prefix, std::uint64_t epoch,
-                                   std::uint64_t seq, std::uint64_t state_seq,
-                                   const StateDigest& state) const {
+std::string Ledger::judge_position(const std::string& prefix, const ReplicaRecord& record) const {
+    const auto [epoch, seq, state_seq] = std::tuple(record.epoch, record.seq, record.state_seq);
     const RunLedger* ledger = find(prefix);
     if (seq == 0 && state_seq == 0) return "";
     const auto row = ledger == nullptr ? std::map<std::uint64_t, LedgerRow>::const_iterator()
@@ -225,8 +270,12 @@ std::string Ledger::judge_position(const std::string& prefix, std::uint64_t epoc
     if (made == ledger->rows.end() || !made->second.commit.makes_state()) {
         return fmt::format("its state is said to be of commit {}, which made none", state_seq);
     }
-    if (made->second.commit.state.digest != state) {
+    if (made->second.commit.state.digest != record.state) {
         return fmt::format("its state is not that of commit {}", state_seq);
+    }
+    if (made->second.commit.state.step != record.step) {
+        return fmt::format("it calls the state of commit {} step {}, which is step {}", state_seq,
+                           record.step, made->second.commit.state.step);
     }
     return "";
 }

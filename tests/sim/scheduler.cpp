@@ -62,7 +62,11 @@ Actor* Scheduler::choose() {
 void Scheduler::disturb(Actor& actor) {
     now_ms_ += static_cast<std::int64_t>(random_.below(4));
     if (calm_) return;
-    if (random_.chance(style_.leap)) now_ms_ += static_cast<std::int64_t>(random_.below(kHourMs));
+    if (random_.chance(style_.leap)) {
+        const auto wanted = static_cast<std::int64_t>(
+            random_.below(static_cast<std::uint64_t>(style_.longest_leap_ms)));
+        now_ms_ += leap_room ? std::clamp<std::int64_t>(leap_room(), 0, wanted) : wanted;
+    }
     if (random_.chance(style_.clock_jump)) {
         actor.skew_ms = static_cast<std::int64_t>(random_.below(4 * kHourMs)) - 2 * kHourMs;
     }

@@ -29,9 +29,12 @@ struct Actor {
     std::int64_t wake_ms = 0;
     std::uint64_t stalled_until = 0;  // in steps
     std::int64_t skew_ms = 0;
-    std::uint64_t kill_in = 0;  // points until it dies; 0: it lives on
-    bool dead = false;          // goes on as a ghost without effects until it can be unwound
-    bool writes = false;        // must have ended before the last word is written
+    std::uint64_t kill_in = 0;       // points until it dies; 0: it lives on
+    bool dead = false;               // goes on as a ghost without effects until it can be unwound
+    bool writes = false;             // must have ended before the last word is written
+    bool keeps_synced = false;       // its folder can lose what was not synced
+    unsigned full_disk = 0;          // so many local calls find no room
+    std::int64_t busy_since_ms = 0;  // since when it has been about one write; 0: it is not
 };
 
 struct ScheduleStyle {
@@ -39,6 +42,7 @@ struct ScheduleStyle {
     double stall = 0.003;     // per step
     double clock_jump = 0.0;  // per step, of one actor's own clock
     double leap = 0.0;        // per step, of everybody's time
+    std::int64_t longest_leap_ms = 3'600'000;
     bool priorities = false;  // the same few actors first, until that changes
 };
 
@@ -70,6 +74,8 @@ class Scheduler {
     const std::vector<std::unique_ptr<Actor>>& actors() const { return actors_; }
     /// Told when an actor dies, at that very moment.
     std::function<void(Actor&)> on_kill;
+    /// How far time may leap now; absent: as far as the style says.
+    std::function<std::int64_t()> leap_room;
 
   private:
     Actor* choose();

@@ -35,6 +35,7 @@ struct Totals {
     std::uint64_t operations = 0;
     std::uint64_t commits = 0;
     std::uint64_t moves = 0;
+    std::uint64_t most_requests = 0;
 };
 
 void run_seed(std::uint64_t seed, bool trace, Totals& totals) {
@@ -45,6 +46,7 @@ void run_seed(std::uint64_t seed, bool trace, Totals& totals) {
     totals.operations += verdict.operations;
     totals.commits += verdict.commits;
     totals.moves += verdict.moves;
+    totals.most_requests = std::max(totals.most_requests, verdict.most_requests);
     if (verdict.passed) {
         if (trace) fmt::print("seed {} passes, fingerprint {:016x}\n", seed, verdict.fingerprint);
         return;
@@ -60,10 +62,10 @@ int report(const Totals& totals, std::chrono::steady_clock::time_point start) {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     fmt::print(
-        "{} seeds, {} failed; {} operations, {} commits, {} moves of replicas; {:.1f} s, "
-        "{:.0f} seeds/s\n",
-        totals.seeds, totals.failures, totals.operations, totals.commits, totals.moves, seconds,
-        static_cast<double>(totals.seeds) / seconds);
+        "{} seeds, {} failed; {} operations, {} commits, {} moves of replicas, at most {} requests "
+        "of one actor after the storm; {:.1f} s, {:.0f} seeds/s\n",
+        totals.seeds, totals.failures, totals.operations, totals.commits, totals.moves,
+        totals.most_requests, seconds, static_cast<double>(totals.seeds) / seconds);
     std::fflush(stdout);
     return totals.failures == 0 ? 0 : 1;
 }

@@ -5,6 +5,8 @@
 namespace wisp::sim {
 namespace {
 
+constexpr std::int64_t kHourMs = 3'600'000;
+
 FaultPlan make_faults(Random& random, double level) {
     FaultPlan faults;
     const auto some = [&](double most) {
@@ -21,6 +23,43 @@ FaultPlan make_faults(Random& random, double level) {
     faults.stale_list = some(0.30);
     faults.stale_operations = 1 + random.below(60);
     return faults;
+}
+
+/// Time leaps so far that orphans come of age, but nobody is about one write for half as long.
+void add_long_days(SimPlan& plan, Random& random) {
+    if (!plan.retention || !random.chance(0.4)) return;
+    plan.orphan_age_ms = random.chance(0.5) ? 24 * kHourMs : 6 * kHourMs;
+    plan.style.leap = 0.04;
+    plan.style.longest_leap_ms = plan.orphan_age_ms;
+}
+
+void add_deletes(SimPlan& plan, Random& random) {
+    // A hole matters most to whoever sweeps below it.
+    const bool sweeps = plan.style.longest_leap_ms > kHourMs;
+    if (plan.single_writer || plan.stale || !random.chance(sweeps ? 0.4 : 0.1)) return;
+    plan.deletes = true;
+    plan.restores = random.chance(0.5);
+}
+
+/// From a seed of their own, so that the rest of a plan stays as it was.
+void add_later_ideas(SimPlan& plan, std::uint64_t seed) {
+    Random random(seed ^ 0x1A7E8);
+    plan.power_cuts = random.chance(0.4);
+    plan.full_disks = random.chance(0.2) ? 0.02 : 0.0;
+    plan.sharded = !plan.single_writer && random.chance(0.2);
+    add_long_days(plan, random);
+    add_deletes(plan, random);
+}
+
+/// From a seed of their own too.
+void add_keys(SimPlan& plan, std::uint64_t seed) {
+    Random random(seed ^ 0x5161ED);
+    plan.is_signed = !plan.single_writer && !plan.stale && random.chance(0.35);
+    plan.attacker = plan.is_signed && random.chance(0.6);
+    plan.destroys = plan.attacker && random.chance(0.2);
+    if (plan.attacker) plan.deletes = false;
+    // With clocks that are hours off, no certificate means anything to anybody.
+    if (plan.is_signed && random.chance(0.75)) plan.style.clock_jump = 0;
 }
 
 }  // namespace
@@ -56,6 +95,8 @@ SimPlan make_plan(std::uint64_t seed) {
         plan.branch = plan.compactor = plan.retention = plan.stale = false;
         plan.faults.stale_read = 0;
     }
+    add_later_ideas(plan, seed);
+    add_keys(plan, seed);
     return plan;
 }
 

@@ -12,6 +12,7 @@ struct SimPlan {
     std::uint64_t storm_steps = 600;
     unsigned trainers = 2;
     unsigned replicas = 3;
+    bool sharded = false;  // one more trainer, over several ranks
     bool branch = false;
     bool compactor = false;
     bool retention = false;
@@ -22,6 +23,14 @@ struct SimPlan {
     bool stale = false;          // the store breaks its word and answers from the past
     bool rot = false;            // even small records may come with a bit flipped
     bool retries = false;        // as open_location() does it
+    std::int64_t orphan_age_ms = 24 * 3'600'000;
+    bool power_cuts = false;  // of those that are killed, some lose what was not synced
+    double full_disks = 0;    // per local call: there is no room any more
+    bool is_signed = false;   // from birth, by certificates that end and are renewed
+    bool attacker = false;    // writes without a key that is trusted
+    bool destroys = false;    // and over commits that are still needed
+    bool deletes = false;     // somebody removes a commit from the middle of the log
+    bool restores = false;    // and puts it back before the calm
     FaultPlan faults;
     ScheduleStyle style;
 };

@@ -74,13 +74,31 @@ Result<void> TrueStore::remove(const std::string& key) {
     return {};
 }
 
-void LateWrites::send(std::uint64_t due_step, std::function<void()> write) {
-    waiting_.emplace(due_step, std::move(write));
+Bytes TrueStore::lose(const std::string& key) {
+    Bytes bytes = current(key).value_or(Bytes());
+    (void)MemoryStore::remove(key);
+    return bytes;
+}
+
+void TrueStore::bring_back(const std::string& key, const Bytes& bytes) {
+    (void)MemoryStore::create(key, bytes);
+}
+
+void LateWrites::send(std::uint64_t due_step, std::int64_t now_ms, std::function<void()> write) {
+    waiting_.emplace(due_step, Sent{now_ms, std::move(write)});
+}
+
+std::optional<std::int64_t> LateWrites::oldest_ms() const {
+    std::optional<std::int64_t> oldest;
+    for (const auto& [due, sent] : waiting_) {
+        oldest = std::min(oldest.value_or(sent.at_ms), sent.at_ms);
+    }
+    return oldest;
 }
 
 void LateWrites::arrive(std::uint64_t step) {
     while (!waiting_.empty() && waiting_.begin()->first <= step) {
-        const auto write = std::move(waiting_.begin()->second);
+        const auto write = std::move(waiting_.begin()->second.write);
         waiting_.erase(waiting_.begin());
         write();
     }
@@ -94,17 +112,19 @@ auto SimStore::step(StoreOperation operation, const std::string& key, Call call,
     parts_.scheduler->point(actor_, true);
     if (actor_.dead) return answer;
     parts_.scheduler->hand_over(actor_);
+    ++requests_;
     const bool sent_late = late && random_.chance(parts_.late_chance);
     std::string told = "no answer yet";
     if (sent_late) {
         const std::uint64_t due =
             parts_.scheduler->steps() + 1 + (random_.below(std::uint64_t{1} << random_.below(11)));
-        parts_.late->send(due, [truth = parts_.truth, trace = parts_.trace, name = actor_.name,
-                                whose = *parts_.author, late, operation, key] {
-            truth->author = whose;
-            trace->add(name, fmt::format("late {} {}", name_of(operation), key));
-            late();
-        });
+        parts_.late->send(due, parts_.scheduler->now_ms(),
+                          [truth = parts_.truth, trace = parts_.trace, name = actor_.name,
+                           whose = *parts_.author, late, operation, key] {
+                              truth->author = whose;
+                              trace->add(name, fmt::format("late {} {}", name_of(operation), key));
+                              late();
+                          });
     } else {
         answer = call();
         told = answer ? outcome(answer) : std::string(name_of(answer.error().kind));

@@ -40,6 +40,10 @@ class TrueStore : public MemoryStore {
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
     Result<void> remove(const std::string& key) override;
 
+    /// Gone without anybody of the run having asked for it, and back as it was.
+    Bytes lose(const std::string& key);
+    void bring_back(const std::string& key, const Bytes& bytes);
+
     Ledger& ledger() { return ledger_; }
     std::string author;
 
@@ -85,11 +89,17 @@ class NamedStore : public Store {
 /// Writes that were sent and not yet done: they arrive after their sender gave up, or died.
 class LateWrites {
   public:
-    void send(std::uint64_t due_step, std::function<void()> write);
+    void send(std::uint64_t due_step, std::int64_t now_ms, std::function<void()> write);
     void arrive(std::uint64_t step);
+    /// When the oldest of them was sent; nothing when none is under way.
+    std::optional<std::int64_t> oldest_ms() const;
 
   private:
-    std::multimap<std::uint64_t, std::function<void()>> waiting_;
+    struct Sent {
+        std::int64_t at_ms = 0;
+        std::function<void()> write;
+    };
+    std::multimap<std::uint64_t, Sent> waiting_;
 };
 
 struct SimStoreParts {
@@ -120,7 +130,13 @@ class SimStore : public Store {
     Result<std::int64_t> now_ms() override;
     bool creates_exclusively() const override { return parts_.faulty->creates_exclusively(); }
 
-    void heal() { parts_.late_chance = 0; }
+    void heal() {
+        parts_.late_chance = 0;
+        requests_ = 0;
+    }
+    /// Since the store was healed.
+    std::uint64_t requests() const { return requests_; }
+    const Actor& actor() const { return actor_; }
     const std::string& author() const { return *parts_.author; }
     void rename(std::string author) { *parts_.author = std::move(author); }
 
@@ -131,6 +147,7 @@ class SimStore : public Store {
     SimStoreParts parts_;
     Actor& actor_;
     Random random_;
+    std::uint64_t requests_ = 0;
 };
 
 }  // namespace wisp::sim

@@ -30,6 +30,7 @@ class TrainerActor {
           pause_ms_(random_.chance(0.3) ? 10'000 : 1'000) {
         actor_.folder = world_.folder() / actor_.name;
         std::filesystem::create_directories(actor_.folder);
+        actor_.keeps_synced = in_memory_ || durable_;
         options_.codec = random_.chance(0.25)  ? Codec::kCompact
                          : random_.chance(0.5) ? Codec::kPlain
                                                : Codec::kGap;
@@ -100,14 +101,22 @@ class TrainerActor {
                                      name_of(error.kind), error.text));
             return false;
         }
+        if (error.kind == ErrorKind::kDenied) {
+            // Its certificate has ended or was replaced; the newest may be for another key.
+            refused_ = true;
+            options_.take_over = random_.chance(0.5);
+        }
         return working();
     }
 
     bool write(WatchedReplica& baseline) {
         options_.run = world_.run_options(door_);
+        options_.signer = world_.signer();
         if (has_side_file_) {
             const auto side = actor_.folder / "config.json";
-            std::ofstream(side) << "{\"variant\":" << random_.below(2) << "}";
+            const std::string text = fmt::format("{{\"variant\":{}}}", random_.below(2));
+            std::ofstream(side) << text;
+            world_.ledger().vouch_for(text);
             options_.side_files = {side};
         }
         began_ = world_.weather();
@@ -117,7 +126,7 @@ class TrainerActor {
             pause();
             return true;
         }
-        fenced_ = options_.take_over = false;
+        fenced_ = refused_ = options_.take_over = false;
         while (working()) {
             if (random_.chance(0.04)) return true;  // a clean restart
             began_ = world_.weather();
@@ -130,6 +139,7 @@ class TrainerActor {
             if (!publish(*publisher)) return false;
             if (fenced_) return reopen(*publisher);
             pause();
+            if (refused_) return true;
         }
         return false;
     }
@@ -191,6 +201,7 @@ class TrainerActor {
         const TrainedStep step = next_step(publisher);
         const StateDigest digest = world_.bank().remember(step.model);
         began_ = world_.weather();
+        const World::Busy busy(world_, actor_);
         const auto report = publisher.publish(step.model, step.step);
         if (!report) {
             retry_ = random_.chance(0.6);
@@ -231,6 +242,7 @@ class TrainerActor {
     Weather began_ = Weather::kStorm;  // of the call at hand
     bool retry_ = false;
     bool fenced_ = false;
+    bool refused_ = false;
 };
 
 }  // namespace

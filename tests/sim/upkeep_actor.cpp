@@ -19,6 +19,7 @@ class UpkeepActor {
           pause_ms_(random_.chance(0.5) ? 2'000 : 15'000) {
         actor_.folder = world_.folder() / actor_.name;
         std::filesystem::create_directories(actor_.folder);
+        actor_.keeps_synced = true;
     }
     virtual ~UpkeepActor() = default;
 
@@ -29,7 +30,7 @@ class UpkeepActor {
             if (!done) {
                 const ErrorKind kind = done.error().kind;
                 world_.tell(actor_, fmt::format("fails: {}: {}", name_of(kind), done.error().text));
-                if (!may_fail(world_.plan(), kind, began)) {
+                if (!may_fail(world_.plan(), kind, began) && !may_stumble(kind)) {
                     return world_.blame(fmt::format("{} may not fail with {}: {}", actor_.name,
                                                     name_of(kind), done.error().text));
                 }
@@ -40,9 +41,11 @@ class UpkeepActor {
 
   protected:
     virtual Result<void> work() = 0;
+    virtual bool may_stumble(ErrorKind) const { return false; }
     UpkeepOptions options() {
         UpkeepOptions options;
         options.run = world_.run_options(door_);
+        options.signer = world_.signer();
         options.work = actor_.folder;
         options.threads = options.parallel = 1;
         return options;
@@ -63,6 +66,7 @@ class CompactorActor : public UpkeepActor {
   private:
     Result<void> work() override {
         if (random_.chance(0.2)) return read_back();
+        const World::Busy busy(world_, actor_);
         const auto report = compact_run(door_.run, options());
         if (!report) return std::unexpected(report.error());
         world_.tell(actor_, fmt::format("merged {}", report->merged));
@@ -93,6 +97,7 @@ class RetentionActor : public UpkeepActor {
         : UpkeepActor(world, actor, std::move(prefix)) {
         retain_.keep_anchors = 1 + random_.below(3);
         retain_.grace = Milliseconds(random_.chance(0.4) ? 0 : random_.below(10'000));
+        retain_.orphan_age = Milliseconds(world.plan().orphan_age_ms);
     }
 
   private:
@@ -104,6 +109,12 @@ class RetentionActor : public UpkeepActor {
         world_.tell(actor_, fmt::format("floor {}, removed {}, buried {}", report->floor_seq,
                                         report->removed_objects, report->buried_commits));
         return {};
+    }
+
+    /// It alone reads down to what is buried, and takes nothing but a tombstone for one.
+    bool may_stumble(ErrorKind kind) const override {
+        return world_.plan().attacker && world_.weather() == Weather::kStorm &&
+               (kind == ErrorKind::kCorrupt || kind == ErrorKind::kForked);
     }
 
     RetainOptions retain_;

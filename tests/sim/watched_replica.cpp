@@ -11,21 +11,25 @@ void WatchedReplica::check(std::string_view what) {
     const auto blame = [&](const std::string& problem) {
         observer_.blame(fmt::format("{} after {}: {}", actor_.name, what, problem));
     };
-    const std::string problem = observer_.ledger->judge_position(
-        observer_.prefix, record_->epoch, record_->seq, record_->state_seq, record_->state);
+    const std::string problem = observer_.ledger->judge_position(observer_.prefix, *record_);
     if (!problem.empty()) blame(problem);
     const Weights* held = inner_->weights();
     if (held != nullptr && record_->state_seq != 0 &&
         !observer_.bank->holds(*held, record_->state)) {
         blame(fmt::format("its weights are not the state of commit {}", record_->state_seq));
     }
+    if (record_->state_seq == 0) mark_.lost_state = true;
+    if (mark_.lost_state && mark_.bounded && record_->state_seq != 0) mark_.state_seq = 0;
+    if (record_->state_seq != 0) mark_.lost_state = false;
     if (record_->seq < mark_.seq || record_->epoch < mark_.epoch ||
         (record_->state_seq != 0 && record_->state_seq < mark_.state_seq)) {
         blame(fmt::format("it went back from epoch {}, commit {}, state {} to {}, {}, {}",
                           mark_.epoch, mark_.seq, mark_.state_seq, record_->epoch, record_->seq,
                           record_->state_seq));
     }
-    mark_ = {record_->epoch, record_->seq, std::max(mark_.state_seq, record_->state_seq)};
+    mark_.epoch = record_->epoch;
+    mark_.seq = record_->seq;
+    mark_.state_seq = std::max(mark_.state_seq, record_->state_seq);
 }
 
 template <class Call>

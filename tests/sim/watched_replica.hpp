@@ -17,6 +17,8 @@ struct HighWater {
     std::uint64_t epoch = 0;
     std::uint64_t seq = 0;
     std::uint64_t state_seq = 0;
+    bool bounded = false;     // told to stop at a step
+    bool lost_state = false;  // and must take one anew: with a bound, an older one
 };
 
 struct Observer {
@@ -35,6 +37,7 @@ class WatchedReplica : public Replica {
 
     std::string label() const override { return inner_->label(); }
     const Weights* weights() const override { return inner_->weights(); }
+    bool in_doubt() const override { return inner_->in_doubt(); }
     Result<std::optional<ReplicaRecord>> load() override;
     Result<void> save(const ReplicaRecord& record) override;
     Result<ApplyReport> apply(const std::vector<std::filesystem::path>& deltas,

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <fstream>
 #include <system_error>
 
 #include "sim/actors.hpp"
-#include "sim/local_crash.hpp"
 #include "store/retry_store.hpp"
 
 namespace wisp::sim {
@@ -32,14 +32,56 @@ World::World(std::uint64_t seed, fs::path folder)
         plan_.faults.stale_read > 0 || plan_.faults.stale_list > 0 ? plan_.faults.stale_operations
                                                                    : 0);
     if (plan_.single_writer) ledger().expect_overwrites();
+    if (plan_.is_signed) {
+        keys_.emplace(seed ^ 0xCE27, scheduler_.now_ms());
+        ledger().expect_signatures(keys_->root());
+    }
     fs::create_directories(folder_);
-    scheduler_.on_kill = [this](Actor& actor) {
-        tell(actor, "is killed");
-        if (actor.folder.empty()) return;
-        std::error_code ignored;
-        fs::copy(actor.folder, remains_of(actor.folder), fs::copy_options::recursive, ignored);
+    scheduler_.on_kill = [this](Actor& actor) { die(actor); };
+    scheduler_.leap_room = [this] { return leap_room(); };
+    local_.before = [this](LocalCall call) { return before_local_call(call); };
+    local_.synced = [this](int descriptor) {
+        const Actor* actor = scheduler_.running();
+        if (plan_.power_cuts && actor != nullptr && !actor->dead) disk_.synced(descriptor);
     };
-    watch_local_files(&scheduler_);
+    watch_local_files(&local_);
+}
+
+void World::die(Actor& actor) {
+    if (actor.folder.empty()) return tell(actor, "is killed");
+    std::error_code ignored;
+    if (plan_.power_cuts && actor.keeps_synced && random_.chance(0.5)) {
+        tell(actor, "loses its power");
+        disk_.cut_power(actor.folder, remains_of(actor.folder), random_);
+    } else {
+        tell(actor, "is killed");
+        fs::copy(actor.folder, remains_of(actor.folder), fs::copy_options::recursive, ignored);
+    }
+}
+
+int World::before_local_call(LocalCall call) {
+    Actor* actor = scheduler_.running();
+    if (actor == nullptr) return 0;
+    // Nothing can be thrown through the C library: the actor goes on as a ghost.
+    scheduler_.point(*actor, false);
+    if (actor->dead || plan_.full_disks == 0 || weather_ != Weather::kStorm) return 0;
+    if (actor->full_disk == 0 && random_.chance(plan_.full_disks)) {
+        actor->full_disk =
+            1 + static_cast<unsigned>(random_.below(std::uint64_t{1} << random_.below(6)));
+        tell(*actor, fmt::format("has a full disk at local call {}", static_cast<int>(call)));
+    }
+    if (actor->full_disk == 0) return 0;
+    --actor->full_disk;
+    return ENOSPC;
+}
+
+std::int64_t World::leap_room() const {
+    std::int64_t since = late_.oldest_ms().value_or(scheduler_.now_ms());
+    for (const auto& actor : scheduler_.actors()) {
+        if (actor->busy_since_ms != 0 && !actor->dead)
+            since = std::min(since, actor->busy_since_ms);
+    }
+    return since + plan_.orphan_age_ms / 2 - scheduler_.now_ms();
 }
 
 World::~World() {
@@ -103,7 +145,12 @@ RunOptions World::run_options(const Door& door) {
     RunOptions options;
     options.clock = door.clock;
     options.seed = random_.next() | 1;
+    if (keys_ && options.seed % 8 < 4) options.trust.keys = {keys_->root()};
     return options;
+}
+
+std::optional<RunSigner> World::signer() const {
+    return keys_ ? std::optional(keys_->newest()) : std::nullopt;
 }
 
 void World::revive(Actor& actor) {
@@ -113,6 +160,7 @@ void World::revive(Actor& actor) {
     if (!actor.folder.empty() && fs::exists(remains, ignored)) {
         fs::remove_all(actor.folder, ignored);
         fs::rename(remains, actor.folder, ignored);
+        if (plan_.power_cuts) disk_.settle(actor.folder);
     }
 }
 
@@ -159,19 +207,25 @@ void World::people() {
     for (unsigned i = 0; i < plan_.trainers; ++i) {
         add_trainer(*this, fmt::format("trainer{}", i), "runs/a", i == 0 ? 0 : later(20'000));
     }
+    if (plan_.sharded) add_sharded_trainer(*this, "sharded", "runs/a", later(10'000));
     for (unsigned i = 0; i < plan_.replicas; ++i) {
         add_replica(*this, fmt::format("replica{}", i), "runs/a", i == 0 ? 0 : later(30'000));
     }
     if (plan_.branch) add_brancher(*this, "runs/a", "runs/b", later(20'000));
     if (plan_.compactor) add_compactor(*this, "compactor", "runs/a", later(10'000));
     if (plan_.retention) add_retention(*this, "retention", "runs/a", later(10'000));
+    if (plan_.attacker) add_attacker(*this, "runs/a", later(10'000));
+    if (plan_.deletes) add_lifecycle(*this, "runs/a", later(20'000));
 }
 
 void World::calm_down() {
     weather_ = Weather::kCalm;
+    if (keys_) keys_->renew_for_good(scheduler_.now_ms());
     for (const auto& faulty : faults_) faulty->heal();
     for (const auto& door : doors_) door->heal();
     late_.arrive(~std::uint64_t{0});
+    // The newest damage first.
+    for (auto mend = mends_.rbegin(); mend != mends_.rend(); ++mend) (*mend)();
     scheduler_.calm_down();
 }
 
@@ -180,12 +234,15 @@ Verdict World::run() {
     InitOptions init;
     init.run.clock = std::make_shared<StoreClock>(scheduler_);
     init.run.seed = random_.next() | 1;
+    init.signer = signer();
+    if (keys_) init.roots = {keys_->root()};
     if (plan_.single_writer) init.mode = CommitMode::kSingleWriter;
     if (const auto made = init_run(true_run("runs/a"), init); !made) blame(made.error().text);
     people();
     scheduler_.run(
         [&] {
             late_.arrive(scheduler_.steps());
+            if (keys_) keys_->look_at_clock(scheduler_.now_ms());
             return over() || scheduler_.steps() >= plan_.storm_steps;
         },
         plan_.storm_steps + 1);
@@ -207,6 +264,7 @@ Verdict World::run() {
     verdict.operations = trace_.counted();
     verdict.fingerprint = trace_.fingerprint();
     verdict.moves = moves_;
+    verdict.most_requests = most_requests_;
     if (const RunLedger* run = ledger().find("runs/a")) verdict.commits = run->rows.size();
     return verdict;
 }

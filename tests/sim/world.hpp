@@ -11,10 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "sim/keyring.hpp"
+#include "sim/local_calls.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/sim_plan.hpp"
 #include "sim/sim_store.hpp"
 #include "sim/state_bank.hpp"
+#include "sim/synced_disk.hpp"
 #include "sim/watched_replica.hpp"
 #include "wisp/run.hpp"
 
@@ -29,6 +32,7 @@ struct Verdict {
     std::uint64_t fingerprint = 0;
     std::uint64_t commits = 0;
     std::uint64_t moves = 0;
+    std::uint64_t most_requests = 0;
 };
 
 class World {
@@ -62,12 +66,32 @@ class World {
     Door open_door(Actor& actor, const std::string& prefix);
     Observer observer(Actor& actor, const std::string& prefix);
     RunOptions run_options(const Door& door);
+    /// Of a signed run: who signs now.
+    std::optional<RunSigner> signer() const;
+    const std::optional<Keyring>& keys() const { return keys_; }
     /// Runs `session` again and again until it ends by itself, bringing the actor's folder back to
     /// what it was when it was killed.
     void live(Actor& actor, const std::function<void()>& session);
     /// A bit of the weights in `checkpoint` falls over while nobody looks.
     void damage(const Actor& actor, const std::filesystem::path& checkpoint);
     Location true_run(const std::string& prefix) const;
+    TrueStore& truth() { return *truth_; }
+    /// To be done when the storm is over.
+    void mend_later(std::function<void()> mend) { mends_.push_back(std::move(mend)); }
+
+    /// While it lives, `actor` is about one write, and time does not leap over that.
+    class Busy {
+      public:
+        Busy(World& world, Actor& actor) : actor_(actor) {
+            actor_.busy_since_ms = world.scheduler().now_ms();
+        }
+        Busy(const Busy&) = delete;
+        Busy& operator=(const Busy&) = delete;
+        ~Busy() { actor_.busy_since_ms = 0; }
+
+      private:
+        Actor& actor_;
+    };
 
   private:
     void people();
@@ -76,7 +100,11 @@ class World {
     void check_retained(const std::string& prefix);
     void publish_once_more(const std::string& prefix);
     bool over() const { return !problem_.empty() || !truth_->ledger().problem().empty(); }
+    void die(Actor& actor);
+    int before_local_call(LocalCall call);
     void revive(Actor& actor);
+    std::int64_t leap_room() const;
+    void check_requests();
 
     std::uint64_t seed_;
     Random random_;
@@ -84,15 +112,20 @@ class World {
     std::filesystem::path folder_;
     Trace trace_;
     StateBank bank_;
+    std::optional<Keyring> keys_;
     std::shared_ptr<TrueStore> truth_;
     std::shared_ptr<ObjectHistory> history_;
     LateWrites late_;
+    LocalWatch local_;
+    SyncedDisk disk_;
     std::vector<std::shared_ptr<SimStore>> doors_;
     std::vector<std::shared_ptr<FaultStore>> faults_;
+    std::vector<std::function<void()>> mends_;
     Weather weather_ = Weather::kStorm;
     std::string problem_;
     std::uint64_t moves_ = 0;
-    Scheduler scheduler_;  // last: its actors use all the rest
+    std::uint64_t most_requests_ = 0;  // of one actor after the storm
+    Scheduler scheduler_;              // last: its actors use all the rest
 };
 
 }  // namespace wisp::sim
