@@ -25,7 +25,7 @@ class AttackerActor {
           actor_(actor),
           prefix_(std::move(prefix)),
           random_(world.fork_random()),
-          key_(SigningKey::from_seed(random_bytes())) {
+          key_(*SigningKey::from_seed(random_bytes())) {
         world_.ledger().distrust(actor_.name);
     }
 

@@ -11,7 +11,7 @@ constexpr std::int64_t kYearMs = std::int64_t{366} * 24 * 3'600'000;
 SigningKey make_key(Random& random) {
     std::array<std::byte, 32> seed{};
     for (std::byte& byte : seed) byte = static_cast<std::byte>(random.below(256));
-    return SigningKey::from_seed(seed);
+    return *SigningKey::from_seed(seed);
 }
 
 }  // namespace

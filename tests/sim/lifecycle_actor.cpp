@@ -23,11 +23,15 @@ class LifecycleActor {
     }
 
   private:
+    static constexpr std::uint64_t kYoung = 6;  // so many of the newest stay
+
     void lose_one() {
         const RunLedger* ledger = world_.ledger().find(prefix_);
-        if (ledger == nullptr || ledger->rows.size() < 6) return;
+        // Rules of age take old ones: nobody is still about to write there.
+        if (ledger == nullptr || ledger->rows.size() < 2 * kYoung) return;
         const std::uint64_t first = ledger->rows.begin()->first;
-        const std::uint64_t seq = first + random_.below(ledger->head()->commit.seq - first);
+        const std::uint64_t seq =
+            first + random_.below(ledger->head()->commit.seq - kYoung - first);
         if (ledger->rows.at(seq).buried) return;
         seq_ = seq;
         bytes_ = world_.truth().lose(key());

@@ -154,7 +154,6 @@ std::optional<RunSigner> World::signer() const {
 }
 
 void World::revive(Actor& actor) {
-    actor.dead = false;
     const fs::path remains = remains_of(actor.folder);
     std::error_code ignored;
     if (!actor.folder.empty() && fs::exists(remains, ignored)) {
@@ -162,6 +161,8 @@ void World::revive(Actor& actor) {
         fs::rename(remains, actor.folder, ignored);
         if (plan_.power_cuts) disk_.settle(actor.folder);
     }
+    // Not before: its disk may be full, and what is put back here is no write of its own.
+    actor.dead = false;
 }
 
 void World::live(Actor& actor, const std::function<void()>& session) {
