@@ -157,8 +157,9 @@ void print_published(const PublishArguments& arguments, const Published& publish
     const PublishReport& report = published.report;
     clear_progress(arguments.common);
     if (report.anchor_failure) {
-        fmt::print(stderr, "wisp publish: step {} is committed, but its anchor failed and is due "
-                           "again: {}\n",
+        fmt::print(stderr,
+                   "wisp publish: step {} is committed, but its anchor failed and is due "
+                   "again: {}\n",
                    report.step, report.anchor_failure->text);
     }
     if (arguments.common.json) {

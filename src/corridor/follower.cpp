@@ -85,7 +85,6 @@ struct Follower::State {
         if (ends != 0 && (head_expires_ms == 0 || ends < head_expires_ms)) head_expires_ms = ends;
     }
 
-    /// The record has moved: what it remembers of the log is at least this.
     void stand_past(const LogEntry& entry) {
         marked_state = entry.commit.state.seq;
         log.require_serial(at.certificate_serial);
@@ -198,8 +197,7 @@ struct Follower::State {
         if (went) {
             checked_past = true;
             // Bounded, it stands below the head, and knows it.
-            marked_state = head->commit.state.seq;
-            log.require_serial(at.certificate_serial);
+            stand_past(*head);
             return moves;
         }
         if (went.error().kind != ErrorKind::kGap) return std::unexpected(went.error());
@@ -255,9 +253,6 @@ struct Follower::State {
         return {};
     }
 
-    /// The head may be at another state than the weights, and allowed: it was out of bounds before.
-    bool is_short_of_mark() const { return marked_state > at.state_seq; }
-
     Result<FollowReport> leap_from(bool moved) {
         WISP_ASSIGN(const bool leapt, leap());
         return report(moved || leapt);
@@ -281,7 +276,8 @@ struct Follower::State {
         for (int taken = 0;; ++taken) {
             if (stopped()) return report(moved);
             // One step behind is the common case and costs two requests; more is worth a plan.
-            if (at.state_seq == 0 || taken == 2 || is_short_of_mark()) {
+            // Below its mark it stands when a bound kept it there.
+            if (at.state_seq == 0 || taken == 2 || marked_state > at.state_seq) {
                 return leap_from(moved);
             }
             WISP_ASSIGN(const Slot slot, log.next(at.seq));

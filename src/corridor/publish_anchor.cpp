@@ -111,8 +111,8 @@ void PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
         report.reused_bytes += counts.reused_bytes;
         return place_anchor(std::move(anchor), report);
     };
-    // The step stands whatever becomes of its anchor. One that was fenced learns it again, for good,
-    // at its next commit.
+    // The step stands whatever becomes of its anchor. One that was fenced learns it again, for
+    // good, at its next commit.
     if (auto anchored = publish(); !anchored) report.anchor_failure = std::move(anchored).error();
 }
 

@@ -146,7 +146,7 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             return Appended{ours, std::move(*slot->entry)};
         }
         if (slot->kind == Slot::Kind::kBuried) {
-            WISP_ASSIGN(const Look above, look_at(seq));
+            WISP_ASSIGN(const SlotLook above, look_at(seq));
             if (above.entry) {
                 return fail(ErrorKind::kFenced,
                             fmt::format("commit {} of {} was written and given up long ago: this "

@@ -93,21 +93,11 @@ class CommitLog {
     Result<void> settle_trust();
     Result<Slot> parse_slot(std::uint64_t seq, std::string_view object) const;
     Result<Slot> judge(std::uint64_t seq, std::string_view object) const;
-    struct Look {
-        std::optional<LogEntry> entry;
-        bool absent = false;
-        std::optional<Error> why;  // there is something, and it is no commit
-    };
-    Result<Look> look_at(std::uint64_t seq) const;
+    Result<SlotLook> look_at(std::uint64_t seq) const;
     Result<std::optional<LogEntry>> newest_sound(std::uint64_t known) const;
     Result<bool> is_outranked(const LogEntry& entry) const;
     Result<std::optional<LogEntry>> counting_below(const LogEntry& top) const;
-    struct Ending {
-        std::optional<LogEntry> head;    // counts
-        std::optional<LogEntry> lapsed;  // newer, and does not
-        std::optional<Error> why;
-    };
-    Result<Ending> find_ending(std::uint64_t known) const;
+    Result<LogEnding> find_ending(std::uint64_t known) const;
     Result<bool> has_grown(std::uint64_t seq) const;
     void tell_void(std::uint64_t seq, const std::optional<Error>& why) const;
     void hint_at(std::uint64_t seq) const;

@@ -17,17 +17,17 @@ constexpr std::uint64_t kWidestLeap = std::uint64_t{1} << 62;
 
 /// The commit in a slot; or, where a tombstone names the floor that buried it, the one that stands
 /// there. A tombstone that leads to no commit buries nothing.
-Result<CommitLog::Look> CommitLog::look_at(std::uint64_t seq) const {
+Result<SlotLook> CommitLog::look_at(std::uint64_t seq) const {
     for (bool led_here = false;; led_here = true) {
         WISP_ASSIGN(Slot slot, read(seq));
-        if (slot.entry) return Look{std::move(slot.entry), false, {}};
+        if (slot.entry) return SlotLook{std::move(slot.entry), false, {}};
         if (slot.kind == Slot::Kind::kBuried && slot.buried->floor > seq) {
             seq = slot.buried->floor;
             continue;
         }
-        if (slot.kind == Slot::Kind::kAbsent && !led_here) return Look{{}, true, {}};
-        if (slot.kind == Slot::Kind::kVoid && !led_here) return Look{{}, false, slot.why};
-        return Look{{}, false, Error{ErrorKind::kCorrupt, "its tombstone leads to no commit"}};
+        if (slot.kind == Slot::Kind::kAbsent && !led_here) return SlotLook{{}, true, {}};
+        if (slot.kind == Slot::Kind::kVoid && !led_here) return SlotLook{{}, false, slot.why};
+        return SlotLook{{}, false, Error{ErrorKind::kCorrupt, "its tombstone leads to no commit"}};
     }
 }
 
@@ -38,14 +38,14 @@ Result<std::optional<LogEntry>> CommitLog::newest_sound(std::uint64_t known) con
     WISP_ASSIGN(const std::uint64_t hint, hinted_seq());
     for (const std::uint64_t start : {std::max(hint, known), std::min(hint, known)}) {
         if (found || start < first_seq()) continue;
-        WISP_ASSIGN(Look look, look_at(start));
+        WISP_ASSIGN(SlotLook look, look_at(start));
         found = std::move(look.entry);
     }
     const auto lowest = [&] { return found ? found->commit.seq : first_seq() - 1; };
     for (;;) {
         // Leap while there are commits, then halve: n of them cost log n reads.
         std::uint64_t bound = 0;
-        Look beyond;  // at `bound`: no commit
+        SlotLook beyond;  // at `bound`: no commit
         for (std::uint64_t width = 1;; width = std::min(width * 2, kWidestLeap)) {
             bound = lowest() + width;
             WISP_ASSIGN(beyond, look_at(bound));
@@ -54,7 +54,7 @@ Result<std::optional<LogEntry>> CommitLog::newest_sound(std::uint64_t known) con
         }
         while (lowest() + 1 < bound) {
             const std::uint64_t middle = lowest() + (bound - lowest()) / 2;
-            WISP_ASSIGN(Look look, look_at(middle));
+            WISP_ASSIGN(SlotLook look, look_at(middle));
             if (look.entry) {
                 found = std::move(look.entry);
             } else {
@@ -116,8 +116,8 @@ bool CommitLog::counts(const LogEntry& entry) const {
     return check_current(entry.signer, min_serial_, options_.clock->now_ms()).has_value();
 }
 
-Result<CommitLog::Ending> CommitLog::find_ending(std::uint64_t known) const {
-    Ending ending;
+Result<LogEnding> CommitLog::find_ending(std::uint64_t known) const {
+    LogEnding ending;
     WISP_ASSIGN(auto top, newest_sound(known));
     if (!top) return ending;
     auto current = check_current(top->signer, min_serial_, options_.clock->now_ms());
@@ -141,7 +141,7 @@ Result<CommitLog::Ending> CommitLog::find_ending(std::uint64_t known) const {
 }
 
 Result<std::optional<LogEntry>> CommitLog::head(std::uint64_t known) const {
-    WISP_ASSIGN(Ending ending, find_ending(known));
+    WISP_ASSIGN(LogEnding ending, find_ending(known));
     if (ending.head || !ending.lapsed) return std::move(ending.head);
     Error why = *ending.why;
     why.text += "; then publish, or send a heartbeat, so that history counts again";
@@ -173,7 +173,7 @@ Result<bool> CommitLog::has_grown(std::uint64_t seq) const {
 
 Result<std::optional<LogEntry>> CommitLog::head_for(const std::optional<RunSigner>& signer,
                                                     bool take_over) const {
-    Ending ending;
+    LogEnding ending;
     std::uint64_t known = 0;
     for (bool grown = true; grown;) {
         WISP_ASSIGN(ending, find_ending(known));

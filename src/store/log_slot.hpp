@@ -34,4 +34,17 @@ struct Slot {
     std::optional<Error> why;         // of kLapsed and kVoid
 };
 
+/// A slot on the way to the end of the log.
+struct SlotLook {
+    std::optional<LogEntry> entry;  // signed well, lapsed or not
+    bool absent = false;
+    std::optional<Error> why;  // there is something, and it is no commit
+};
+
+struct LogEnding {
+    std::optional<LogEntry> head;    // counts
+    std::optional<LogEntry> lapsed;  // newer, and does not
+    std::optional<Error> why;
+};
+
 }  // namespace wisp

@@ -18,8 +18,8 @@
 namespace wisp::testing {
 namespace {
 
-/// Does something once, when an object of that kind is read for the first time; and may list nothing
-/// of a prefix, as a listing that lags does.
+/// Does something once, when an object of that kind is read for the first time; and may list
+/// nothing of a prefix, as a listing that lags does.
 class WilfulStore : public MemoryStore {
   public:
     using MemoryStore::MemoryStore;
@@ -204,8 +204,8 @@ TEST_F(Catalogue, ACommitFarAheadOfTheLogMovesNobody) {
     for (const std::uint64_t slot : {forged.seq, head + 2, head + 4}) {
         value_of(store_->put(run_.key(commit_key(slot)), as_bytes(write_commit(forged))));
     }
-    value_of(store_->put(run_.key(kLatestKey),
-                         as_bytes("{\"seq\":" + std::to_string(forged.seq) + ",\"wisp\":\"latest\"}")));
+    value_of(store_->put(run_.key(kLatestKey), as_bytes("{\"seq\":" + std::to_string(forged.seq) +
+                                                        ",\"wisp\":\"latest\"}")));
     EXPECT_EQ(value_of(read_status(run_, options_)).head->seq, head);
     EXPECT_EQ(joined(run_), steps_.digest(0));
     value_of(publisher.publish(state(1), 1));

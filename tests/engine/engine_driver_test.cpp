@@ -123,8 +123,7 @@ TEST(EngineDriver, SilentServerTimesOutOnceAndThenHoldsNobody) {
     const auto reports = driver.update({2, ""});
     EXPECT_LT(watch.seconds(), 1.4);
     EXPECT_FALSE(reports[0].ok());
-    EXPECT_NE(reports[0].error->text.find("behind"), std::string::npos)
-        << reports[0].error->text;
+    EXPECT_NE(reports[0].error->text.find("behind"), std::string::npos) << reports[0].error->text;
     EXPECT_EQ(reports[1].served, 2U);
     gate.open();
 }
