@@ -115,8 +115,16 @@ class Retention {
         // Newest first: the first commit that is old enough tells.
         for (auto at = retained_.rbegin(); at != retained_.rend(); ++at) {
             const std::string key = log_.where().key(commit_key(at->commit.seq));
-            WISP_ASSIGN(const ObjectInfo info, log_.where().store->head(key));
-            if (info.modified_ms == 0 || now - info.modified_ms < options_.grace.count()) continue;
+            const auto info = log_.where().store->head(key);
+            if (!info && info.error().kind == ErrorKind::kNotFound) {
+                return fail(ErrorKind::kGap,
+                            fmt::format("{} was lost while retention read the log; "
+                                        "restore it from a copy",
+                                        shown(key)));
+            }
+            if (!info) return std::unexpected(info.error());
+            if (info->modified_ms == 0 || now - info->modified_ms < options_.grace.count())
+                continue;
             settled_ = std::min(at->commit.floor, floor_);
             settled_seq_ = at->commit.seq;
             return {};
