@@ -66,7 +66,7 @@ class Replica {
     /// Null until there is a state, and while it is in doubt.
     virtual const Weights* weights() const = 0;
     /// A change failed half-way, on a full disk for example: only load() tells where it stands.
-    virtual bool in_doubt() const { return false; }
+    virtual bool in_doubt() const = 0;
     /// Finishes or undoes what an interrupted change left, proves the state, and reads the record:
     /// nothing when new, state_seq 0 when the state was damaged.
     virtual Result<std::optional<ReplicaRecord>> load() = 0;

@@ -56,6 +56,7 @@ class MemoryReplica : public Replica {
 
     std::string label() const override { return "the replica in memory"; }
     const Weights* weights() const override { return weights_.get(); }
+    bool in_doubt() const override { return false; }
     fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override {

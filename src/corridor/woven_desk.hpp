@@ -21,6 +21,7 @@ class RecordReplica : public Replica {
         : scratch_(std::move(scratch)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
     std::string label() const override { return "the record of a sharded trainer"; }
     const Weights* weights() const override { return nullptr; }
+    bool in_doubt() const override { return false; }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override;
     Result<ApplyReport> apply(const std::vector<std::filesystem::path>&,

@@ -15,6 +15,7 @@ class StumblingReplica : public Replica {
   public:
     std::string label() const override { return inner_->label(); }
     const Weights* weights() const override { return inner_->weights(); }
+    bool in_doubt() const override { return inner_->in_doubt(); }
     std::filesystem::path scratch() const override { return inner_->scratch(); }
     Result<std::optional<ReplicaRecord>> load() override { return inner_->load(); }
     Result<void> save(const ReplicaRecord& record) override { return inner_->save(record); }
