@@ -178,11 +178,12 @@ Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& op
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
     // A log that was cut short by a lost commit is not worth the work.
-    WISP_TRY(log.head_for(options.signer, false));
-    return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<CompactReport> {
+    WISP_ASSIGN(auto newest, log.head_for(options.signer, false));
+    const auto compact = [&](const std::optional<LogEntry>& head) -> Result<CompactReport> {
         if (!head || head->commit.state.seq == 0) return CompactReport{};
         return compact_once(log, *head, options);
-    });
+    };
+    return past_retention(log, std::move(newest), compact);
 }
 
 }  // namespace wisp

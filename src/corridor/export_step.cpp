@@ -64,13 +64,15 @@ Result<ExportReport> export_step(const Location& where, std::optional<std::uint6
                                  const UpkeepOptions& options) {
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
-    return past_retention(log, [&](const std::optional<LogEntry>& head) -> Result<ExportReport> {
+    WISP_ASSIGN(auto newest, log.head());
+    const auto export_it = [&](const std::optional<LogEntry>& head) -> Result<ExportReport> {
         if (!head || head->commit.state.seq == 0) {
             return fail(ErrorKind::kNotFound,
                         fmt::format("nothing was published to {} yet", shown(where.url)));
         }
         return export_from(log, *head, step, output, options);
-    });
+    };
+    return past_retention(log, std::move(newest), export_it);
 }
 
 }  // namespace wisp

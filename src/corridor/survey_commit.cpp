@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "base/decimal.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -34,11 +33,7 @@ Result<Bytes> read_range(const Location& where, const StoredPart& part, std::uin
 std::optional<std::uint64_t> number_in(const Metadata& metadata, std::string_view key) {
     const auto at = metadata.find(std::string(key));
     if (at == metadata.end()) return std::nullopt;
-    std::uint64_t value = 0;
-    const char* end = at->second.data() + at->second.size();
-    const auto [stopped, error] = std::from_chars(at->second.data(), end, value);
-    if (error != std::errc() || stopped != end) return std::nullopt;
-    return value;
+    return whole_number(at->second);
 }
 
 /// Nothing when the file is of another form, or larger than what is read piecemeal.

@@ -18,12 +18,11 @@ using EditMap = std::function<bool(const Commit& head, RoadMap& map, std::uint64
 Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
                                               const UpkeepOptions& options, const EditMap& edit);
 
-/// Calls `work` with the newest commit, and again with a newer one when a retention gave up
+/// Calls `work` with the newest commit, `head`, and again with a newer one when a retention gave up
 /// meanwhile what it wanted to read.
 template <class Work>
-auto past_retention(const CommitLog& log, Work work)
+auto past_retention(const CommitLog& log, std::optional<LogEntry> head, Work work)
     -> decltype(work(std::declval<const std::optional<LogEntry>&>())) {
-    WISP_ASSIGN(std::optional<LogEntry> head, log.head());
     for (;;) {
         auto done = work(head);
         if (done || done.error().kind != ErrorKind::kGap || !head) return done;

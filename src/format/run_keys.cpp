@@ -6,6 +6,8 @@
 #include <charconv>
 #include <vector>
 
+#include "base/decimal.hpp"
+
 namespace wisp {
 namespace {
 
@@ -55,10 +57,7 @@ std::string commit_key(std::uint64_t seq) {
 }
 
 std::optional<std::uint64_t> commit_seq_of(std::string_view name) {
-    std::uint64_t seq = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), seq);
-    const bool whole = error == std::errc() && end == name.data() + name.size();
-    return whole && name.size() == 20 ? std::optional(seq) : std::nullopt;
+    return name.size() == 20 ? whole_number(name) : std::nullopt;
 }
 
 std::string branch_key(std::uint64_t slot) {
