@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "base/no_throw.hpp"
+#include "base/without_throwing.hpp"
 #include "wisp/result.hpp"
 #include "wisp/stop.hpp"
 

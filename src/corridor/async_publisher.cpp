@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "base/caught.hpp"
 #include "base/stopwatch.hpp"
 #include "base/try.hpp"
+#include "base/without_throwing.hpp"
 #include "corridor/block_feed.hpp"
 #include "corridor/publish_worker.hpp"
 #include "wisp/stop.hpp"
@@ -25,7 +25,7 @@ Error not_committed(const StepTicket& ticket, const Error& why) {
 template <class Hand>
 Result<AsyncPublisher::Submitted> handed_over(PublishWorker& worker, const StepTicket& ticket,
                                               Hand&& hand) {
-    auto submitted = caught("submitting a step", hand);
+    auto submitted = without_throwing(hand);
     if (!submitted) worker.miss(ticket, submitted.error());
     return submitted;
 }
@@ -60,6 +60,11 @@ Result<PublishWorker::Submitted> PublishWorker::queue(const StepTicket& ticket,
 /// kUnavailable when the caller's own work is to end first.
 Result<void> PublishWorker::await(std::unique_lock<std::mutex>& lock,
                                   const std::function<bool()>& over) {
+    while (!thread_.joinable() && !over()) {
+        lock.unlock();
+        turn();
+        lock.lock();
+    }
     while (!changed_.wait_for(lock, kStopLook, over)) {
         if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked, while waiting");
     }
@@ -86,9 +91,24 @@ Result<void> PublishWorker::publish_now(const StepTicket& ticket, WeightStream& 
         return std::unexpected(report.error());
     }
     ledger_.commit(ticket);
-    last_commit_ = std::chrono::steady_clock::now();
+    last_commit_ = now_();
     --handing_;
     return {};
+}
+
+Result<AsyncPublisher::Submitted> PublishWorker::submit(WeightStream& weights, std::uint64_t step) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const StepTicket ticket, open(step));
+    auto submitted = handed_over(*this, ticket, [&]() -> Result<Submitted> {
+        auto queued =
+            queue(ticket, [&](PublishDesk& desk) { return desk.prepare_found(weights, step); });
+        if (queued || queued.error().kind != ErrorKind::kWrongBase) return queued;
+        // The first state, another schema, or a damaged baseline: rare enough to wait for.
+        WISP_TRY(publish_now(ticket, weights));
+        return Submitted{};
+    });
+    if (submitted) submitted->blocked_seconds = timer.seconds();
+    return submitted;
 }
 
 void PublishWorker::miss(const StepTicket& ticket, const Error& why) {
@@ -160,18 +180,7 @@ Result<AsyncPublisher::Submitted> AsyncPublisher::submit(const Weights& weights,
 
 Result<AsyncPublisher::Submitted> AsyncPublisher::submit(WeightStream& weights,
                                                          std::uint64_t step) {
-    const Stopwatch timer;
-    WISP_ASSIGN(const StepTicket ticket, worker_->open(step));
-    auto submitted = handed_over(*worker_, ticket, [&]() -> Result<Submitted> {
-        auto queued = worker_->queue(
-            ticket, [&](PublishDesk& desk) { return desk.prepare_found(weights, step); });
-        if (queued || queued.error().kind != ErrorKind::kWrongBase) return queued;
-        // The first state, another schema, or a damaged baseline: rare enough to wait for.
-        WISP_TRY(worker_->publish_now(ticket, weights));
-        return Submitted{};
-    });
-    if (submitted) submitted->blocked_seconds = timer.seconds();
-    return submitted;
+    return worker_->submit(weights, step);
 }
 
 Result<AsyncPublisher::Submitted> AsyncPublisher::submit(ChangeStream& changes,

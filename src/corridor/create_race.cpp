@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/no_throw.hpp"
+#include "base/without_throwing.hpp"
 #include "base/random.hpp"
 #include "base/try.hpp"
 #include "wisp/stop.hpp"

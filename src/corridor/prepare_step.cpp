@@ -3,11 +3,11 @@
 
 #include <system_error>
 
-#include "base/caught.hpp"
 #include "base/file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "base/without_throwing.hpp"
 #include "corridor/block_feed.hpp"
 #include "corridor/checkpoint_files.hpp"
 #include "corridor/delta_writer.hpp"
@@ -208,7 +208,7 @@ void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
         return {};
     };
     // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
-    if (caught("moving the baseline", move)) {
+    if (without_throwing(move)) {
         at_ = after;
     } else {
         unsettled_ = behind_ = true;

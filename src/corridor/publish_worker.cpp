@@ -4,15 +4,13 @@
 
 #include <algorithm>
 
-#include "base/caught.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "base/without_throwing.hpp"
 #include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr Milliseconds kFirstPause(200);
 constexpr Milliseconds kLongestPause(30'000);
@@ -21,8 +19,8 @@ constexpr Milliseconds kLongestAwaitedPause(2'000);
 
 }  // namespace
 
-PublishWorker::PublishWorker(Publisher publisher, AsyncPublisher::Done done)
-    : publisher_(std::move(publisher)), done_(std::move(done)) {
+PublishWorker::PublishWorker(Publisher publisher, AsyncPublisher::Done done, Now now)
+    : publisher_(std::move(publisher)), done_(std::move(done)), now_(std::move(now)) {
     // Two may fail before replicas call the run stale.
     if (const auto life = desk().commit_life()) {
         beat_every_ = std::max(Milliseconds(1), Milliseconds(life->count() / 3));
@@ -37,7 +35,7 @@ PublishWorker::~PublishWorker() {
 }
 
 Result<void> PublishWorker::start() {
-    return caught("starting the uploading thread", [&]() -> Result<void> {
+    return without_throwing([&]() -> Result<void> {
         thread_ = std::jthread([this](std::stop_token ending) {
             const StopScope around(publisher_.state_->stop);
             const StopScope scope(std::move(ending));
@@ -50,56 +48,65 @@ Result<void> PublishWorker::start() {
 void PublishWorker::run() {
     std::unique_lock lock(mutex_);
     while (await_work(lock)) {
-        // A newer step against the same state takes the place of one that could not be sent, unless
-        // that may have been committed unnoticed.
-        if (waiting_ && !(sending_ && sending_->in_doubt)) {
-            sending_ = std::move(waiting_);
-            waiting_.reset();
-        }
         lock.unlock();
-        Result<void> worked;
-        {
-            const std::lock_guard desk_lock(desk_mutex_);
-            worked = caught("publishing", [&] { return work(); });
-            if (!worked && worked.error().kind == ErrorKind::kInternal) desk().set_unsettled(true);
-            // Whoever waits in flush() may rely on it that everything was told.
-            if (!worked) tell(std::unexpected(worked.error()));
-            const std::lock_guard relock(mutex_);
-            note_outcome(worked);
-        }
+        turn();
         lock.lock();
-        changed_.notify_all();
     }
     ended_ = true;
     changed_.notify_all();
 }
 
+void PublishWorker::turn() {
+    {
+        // A newer step against the same state takes the place of one that could not be sent, unless
+        // that may have been committed unnoticed.
+        const std::lock_guard lock(mutex_);
+        if (waiting_ && !(sending_ && sending_->in_doubt)) {
+            sending_ = std::move(waiting_);
+            waiting_.reset();
+        }
+    }
+    const std::lock_guard desk_lock(desk_mutex_);
+    const Result<void> worked = without_throwing([&] { return work(); });
+    if (!worked && worked.error().kind == ErrorKind::kInternal) desk().set_unsettled(true);
+    // Whoever waits in flush() may rely on it that everything was told.
+    if (!worked) tell(std::unexpected(worked.error()));
+    const std::lock_guard lock(mutex_);
+    note_outcome(worked);
+    changed_.notify_all();
+}
+
+bool PublishWorker::is_due() const {
+    if (fatal_) return false;
+    if (sending_ || waiting_ || unsettled_) return true;
+    return beat_every_ && now_() >= last_commit_ + *beat_every_;
+}
+
+bool PublishWorker::has_work() const {
+    const std::lock_guard lock(mutex_);
+    return is_due();
+}
+
 /// False: stop.
 bool PublishWorker::await_work(std::unique_lock<std::mutex>& lock) {
     if (pause_.count() > 0 && !rest(lock)) return false;
-    for (;;) {
-        if (stopping_) return false;
-        if (fatal_) {
+    while (!stopping_) {
+        if (is_due()) return true;
+        if (fatal_ || !beat_every_) {
             changed_.wait(lock);
-            continue;
+        } else {
+            changed_.wait_until(lock, last_commit_ + *beat_every_);
         }
-        if (sending_ || waiting_ || unsettled_) return true;
-        if (!beat_every_) {
-            changed_.wait(lock);
-            continue;
-        }
-        const Time due = last_commit_ + *beat_every_;
-        if (SteadyClock::now() >= due) return true;
-        changed_.wait_until(lock, due);
     }
+    return false;
 }
 
 /// Nothing but the end of the publisher cuts a pause short: not even a new step.
 bool PublishWorker::rest(std::unique_lock<std::mutex>& lock) const {
-    const Time start = SteadyClock::now();
+    const Time start = now_();
     while (!stopping_) {
         const Time end = start + (awaited_ > 0 ? std::min(pause_, kLongestAwaitedPause) : pause_);
-        if (SteadyClock::now() >= end) return true;
+        if (now_() >= end) return true;
         changed_.wait_until(lock, end);
     }
     return false;
@@ -163,7 +170,7 @@ Result<void> PublishWorker::send() {
     const std::lock_guard lock(mutex_);
     ledger_.commit(sending_->ticket);
     sending_.reset();
-    last_commit_ = SteadyClock::now();
+    last_commit_ = now_();
     return {};
 }
 
@@ -207,8 +214,7 @@ void PublishWorker::advance(PublishReport& report) {
 
 void PublishWorker::rebase_waiting() {
     if (waiting_->step.diff.base == sending_->step.diff.result) return;
-    auto rebased = caught("putting a step onto the one before",
-                          [&] { return desk().rebase(sending_->step, waiting_->step); });
+    auto rebased = without_throwing([&] { return desk().rebase(sending_->step, waiting_->step); });
     if (rebased) {
         waiting_->step = std::move(*rebased);
         return;
@@ -224,7 +230,7 @@ Result<void> PublishWorker::beat() {
     {
         const std::lock_guard lock(mutex_);
         // The trainer's thread may have committed since this one saw that a heartbeat is due.
-        if (!beat_every_ || SteadyClock::now() < last_commit_ + *beat_every_) return {};
+        if (!beat_every_ || now_() < last_commit_ + *beat_every_) return {};
     }
     WISP_TRY(desk().heartbeat());
     PublishReport report;
@@ -237,14 +243,14 @@ Result<void> PublishWorker::beat() {
     }
     tell(report);
     const std::lock_guard lock(mutex_);
-    last_commit_ = SteadyClock::now();
+    last_commit_ = now_();
     return {};
 }
 
 void PublishWorker::tell(const Result<PublishReport>& result) {
     if (!done_) return;
     // What the listener throws is the listener's own affair.
-    (void)caught("telling of a commit", [&]() -> Result<void> {
+    (void)without_throwing([&]() -> Result<void> {
         done_(result);
         return {};
     });

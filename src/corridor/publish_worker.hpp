@@ -1,4 +1,6 @@
-// The asynchronous publisher's queue and the thread that empties it.
+// The asynchronous publisher's queue and the thread that empties it. Without that thread, which
+// only start() makes, whoever waits for the queue does its work: so a simulation can own every
+// step.
 //
 // Three locks, taken in this order: `desk_mutex_` by whoever talks to the store, over all its
 // requests; the desk's baseline_mutex() for the weights that the next delta is made against; and
@@ -23,11 +25,20 @@ class PublishWorker {
   public:
     using Prepare = std::function<Result<PreparedStep>(PublishDesk&)>;
     using Submitted = AsyncPublisher::Submitted;
+    using Time = std::chrono::steady_clock::time_point;
+    using Now = std::function<Time()>;
 
-    PublishWorker(Publisher publisher, AsyncPublisher::Done done);
+    PublishWorker(Publisher publisher, AsyncPublisher::Done done,
+                  Now now = std::chrono::steady_clock::now);
     ~PublishWorker();
     Result<void> start();
 
+    /// Whether turn() would do anything now, but for the pause after a failure.
+    bool has_work() const;
+    /// One try at what is due: a step, finding out what became of one, or a heartbeat.
+    void turn();
+
+    Result<Submitted> submit(WeightStream& weights, std::uint64_t step);
     /// A step is on its way in; ends with queue(), publish_now() or miss().
     Result<StepTicket> open(std::uint64_t step);
     /// Prepares the step against the baseline and puts it where the thread finds it.
@@ -42,7 +53,6 @@ class PublishWorker {
     bool stop_within(Milliseconds time);
 
   private:
-    using Time = std::chrono::steady_clock::time_point;
     struct Queued {
         PreparedStep step;
         StepTicket ticket;
@@ -51,6 +61,7 @@ class PublishWorker {
 
     PublishDesk& desk() { return *publisher_.state_->desk; }
     bool idle() const { return !sending_ && !waiting_ && handing_ == 0; }
+    bool is_due() const;
 
     Result<void> await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& over);
     void run();
@@ -69,6 +80,7 @@ class PublishWorker {
 
     Publisher publisher_;
     AsyncPublisher::Done done_;
+    Now now_;
     std::optional<Milliseconds> beat_every_;
     std::mutex desk_mutex_;
     mutable std::mutex mutex_;
@@ -87,7 +99,7 @@ class PublishWorker {
     std::optional<Error> last_failure_;
     std::uint64_t failures_ = 0;
     Milliseconds pause_{0};  // before the next try; 0 after a success
-    Time last_commit_ = std::chrono::steady_clock::now();
+    Time last_commit_ = now_();
     std::jthread thread_;
 };
 

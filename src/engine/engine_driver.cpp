@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/no_throw.hpp"
+#include "base/without_throwing.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"

@@ -13,6 +13,9 @@ void add_trainer(World& world, std::string name, std::string prefix, std::int64_
 /// The same over several ranks, which may die one by one and come back as more or fewer.
 void add_sharded_trainer(World& world, std::string name, std::string prefix,
                          std::int64_t starts_in_ms);
+/// Publishes in the background, and hands steps over while one is on its way.
+void add_async_trainer(World& world, std::string name, std::string prefix,
+                       std::int64_t starts_in_ms);
 /// Follows, in memory or in a folder, briskly or slowly; reaches the head in the end.
 void add_replica(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms);
 /// Starts a branch, and then a trainer and a replica on it.

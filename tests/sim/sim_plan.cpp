@@ -62,6 +62,12 @@ void add_keys(SimPlan& plan, std::uint64_t seed) {
     if (plan.is_signed && random.chance(0.75)) plan.style.clock_jump = 0;
 }
 
+/// And these.
+void add_background(SimPlan& plan, std::uint64_t seed) {
+    Random random(seed ^ 0xA57C);
+    plan.asynchronous = !plan.single_writer && random.chance(0.25);
+}
+
 }  // namespace
 
 SimPlan make_plan(std::uint64_t seed) {
@@ -97,6 +103,7 @@ SimPlan make_plan(std::uint64_t seed) {
     }
     add_later_ideas(plan, seed);
     add_keys(plan, seed);
+    add_background(plan, seed);
     return plan;
 }
 

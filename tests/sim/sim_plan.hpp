@@ -12,7 +12,8 @@ struct SimPlan {
     std::uint64_t storm_steps = 600;
     unsigned trainers = 2;
     unsigned replicas = 3;
-    bool sharded = false;  // one more trainer, over several ranks
+    bool sharded = false;       // one more trainer, over several ranks
+    bool asynchronous = false;  // one more trainer, which publishes in the background
     bool branch = false;
     bool compactor = false;
     bool retention = false;

@@ -112,6 +112,7 @@ auto SimStore::step(StoreOperation operation, const std::string& key, Call call,
     parts_.scheduler->point(actor_, true);
     if (actor_.dead) return answer;
     parts_.scheduler->hand_over(actor_);
+    if (during_request) during_request();
     ++requests_;
     const bool sent_late = late && random_.chance(parts_.late_chance);
     std::string told = "no answer yet";

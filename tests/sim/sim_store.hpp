@@ -139,6 +139,8 @@ class SimStore : public Store {
     const Actor& actor() const { return actor_; }
     const std::string& author() const { return *parts_.author; }
     void rename(std::string author) { *parts_.author = std::move(author); }
+    /// What else its owner does while a request is under way.
+    std::function<void()> during_request;
 
   private:
     template <class Call>

@@ -5,15 +5,11 @@
 #include <system_error>
 
 #include "sim/actors.hpp"
+#include "sim/training.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp::sim {
 namespace {
-
-struct TrainedStep {
-    std::uint64_t step = 0;
-    Model model;
-};
 
 class TrainerActor {
   public:
@@ -23,6 +19,7 @@ class TrainerActor {
           prefix_(std::move(prefix)),
           random_(world.fork_random()),
           door_(world.open_door(actor, prefix_)),
+          training_(world.bank(), random_),
           in_memory_(random_.chance(0.3)),
           durable_(random_.chance(0.5)),
           has_side_file_(random_.chance(0.3)),
@@ -146,8 +143,8 @@ class TrainerActor {
 
     /// A fenced writer stays fenced, whatever it tries.
     bool reopen(Publisher& publisher) {
-        if (history_.empty()) return true;
-        const TrainedStep& last = history_.back();
+        if (!training_.began()) return true;
+        const TrainedStep& last = training_.last();
         began_ = world_.weather();
         const auto report = publisher.publish(last.model, last.step + 1);
         if (report) {
@@ -164,47 +161,15 @@ class TrainerActor {
         return true;
     }
 
-    /// The next state: trained on, or one of the past again.
-    const TrainedStep& next_step(const Publisher& publisher) {
-        if (history_.empty()) {
-            const Model* held = world_.bank().find(publisher.at().state);
-            history_.push_back(
-                {publisher.next_step(), held != nullptr ? *held : make_model(variant_, random_)});
-            if (held != nullptr) history_.back().model.train(0.05, random_);
-            at_ = 0;
-            return history_.back();
-        }
-        if (retry_) {
-            retry_ = false;
-            return history_[at_];
-        }
-        if (at_ > 0 && random_.chance(0.06)) {
-            // Back to an older checkpoint; what follows may come out the same again.
-            at_ = random_.below(at_);
-            if (random_.chance(0.5)) history_.resize(at_ + 1, history_[at_]);
-            return history_[at_];
-        }
-        if (at_ + 1 < history_.size()) return history_[++at_];
-        TrainedStep next = history_.back();
-        next.step = std::max(next.step + 1 + random_.below(3), publisher.next_step());
-        if (random_.chance(0.02)) {
-            next.model = make_model(++variant_, random_);
-        } else if (!random_.chance(0.08)) {
-            next.model.train(random_.chance(0.1) ? 0.9 : 0.05, random_);
-        }
-        history_.push_back(std::move(next));
-        return history_[++at_];
-    }
-
     bool publish(Publisher& publisher) {
         --steps_left_;
-        const TrainedStep step = next_step(publisher);
+        const TrainedStep step = training_.next(publisher.at().state, publisher.next_step());
         const StateDigest digest = world_.bank().remember(step.model);
         began_ = world_.weather();
         const World::Busy busy(world_, actor_);
         const auto report = publisher.publish(step.model, step.step);
         if (!report) {
-            retry_ = random_.chance(0.6);
+            if (random_.chance(0.6)) training_.repeat();
             return failed(report.error(), "publish");
         }
         world_.tell(actor_, fmt::format("published step {} as commit {} ({})", step.step,
@@ -228,6 +193,7 @@ class TrainerActor {
     std::string prefix_;
     Random random_;
     World::Door door_;
+    Training training_;
     bool in_memory_;
     bool durable_;
     bool has_side_file_;
@@ -236,11 +202,7 @@ class TrainerActor {
     PublishOptions options_;
     HighWater mark_;
     std::uint64_t lives_ = 0;
-    unsigned variant_ = 0;
-    std::vector<TrainedStep> history_;
-    std::size_t at_ = 0;
     Weather began_ = Weather::kStorm;  // of the call at hand
-    bool retry_ = false;
     bool fenced_ = false;
     bool refused_ = false;
 };

@@ -209,6 +209,7 @@ void World::people() {
         add_trainer(*this, fmt::format("trainer{}", i), "runs/a", i == 0 ? 0 : later(20'000));
     }
     if (plan_.sharded) add_sharded_trainer(*this, "sharded", "runs/a", later(10'000));
+    if (plan_.asynchronous) add_async_trainer(*this, "background", "runs/a", later(10'000));
     for (unsigned i = 0; i < plan_.replicas; ++i) {
         add_replica(*this, fmt::format("replica{}", i), "runs/a", i == 0 ? 0 : later(30'000));
     }
