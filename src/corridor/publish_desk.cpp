@@ -94,6 +94,8 @@ Result<void> PublishDesk::look() {
     Lineage history(log_, *head);
     const bool given_up = head_->commit.seq < head->commit.floor;
     WISP_ASSIGN(const bool ours, given_up ? Result<bool>(true) : history.contains(head_->ref()));
+    // What lapsed with its certificate may be stepped over: the run went on without this writer.
+    if (!ours && !log_.counts(*head_)) return std::unexpected(fenced(*head));
     if (!ours) {
         return fail(ErrorKind::kForked,
                     fmt::format("the history of {} does not have commit {} as this writer knows "

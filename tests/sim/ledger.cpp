@@ -154,6 +154,12 @@ void Ledger::step_over(RunLedger& ledger, const LedgerRow& row) {
             blame(fmt::format("commit {} steps over commit {}, which counts", commit.seq, seq));
         }
         over->second.abandoned = true;
+        // Nor does an epoch count that only such commits were made in.
+        const std::uint64_t epoch = over->second.commit.epoch;
+        const bool lives = std::ranges::any_of(ledger.rows, [&](const auto& other) {
+            return other.second.commit.epoch == epoch && !other.second.abandoned;
+        });
+        if (!lives) ledger.owners.erase(epoch);
     }
 }
 
@@ -163,6 +169,8 @@ void Ledger::check_chain(RunLedger& ledger, const LedgerRow& row) {
         blame(fmt::format("commit {} makes a state that nobody handed over", commit.seq));
     }
     if (ledger.rows.empty()) return;
+    // The first one again, by a writer that met nothing but lapsed ones.
+    if (commit.previous.seq == 0) return step_over(ledger, row);
     const auto last = ledger.rows.find(commit.previous.seq);
     if (last == ledger.rows.end() || last->second.abandoned) {
         return blame(fmt::format("commit {} stands on commit {}, which is not of this history",

@@ -24,6 +24,9 @@ class LifecycleActor {
 
   private:
     static constexpr std::uint64_t kYoung = 6;  // so many of the newest stay
+    // Rules count days. A writer that looked at the log within the last ten seconds does not ask
+    // whether it has gone on.
+    static constexpr std::int64_t kYoungMs = 15'000;
 
     void lose_one() {
         const RunLedger* ledger = world_.ledger().find(prefix_);
@@ -34,6 +37,8 @@ class LifecycleActor {
             first + random_.below(ledger->head()->commit.seq - kYoung - first);
         if (ledger->rows.at(seq).buried) return;
         seq_ = seq;
+        const auto info = world_.truth().head(key());
+        if (!info || world_.scheduler().now_ms() - info->modified_ms < kYoungMs) return;
         bytes_ = world_.truth().lose(key());
         world_.ledger().lose(prefix_, seq_, true);
         world_.tell(actor_, fmt::format("removes commit {}", seq_));
