@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "base/without_throwing.hpp"
 #include "base/random.hpp"
 #include "base/try.hpp"
+#include "base/without_throwing.hpp"
 #include "wisp/stop.hpp"
 
 namespace wisp {

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <thread>
 
-#include "base/without_throwing.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "base/without_throwing.hpp"
 #include "engine/server_session.hpp"
 #include "wisp/stop.hpp"
 
