@@ -187,8 +187,9 @@ class Retention {
 
     /// What branches needed that were given up.
     Result<void> release_branches() {
+        if (options_.release_branches.empty()) return {};
+        WISP_ASSIGN(const auto pins, read_branch_pins(log_.where()));
         for (const std::string& run : options_.release_branches) {
-            WISP_ASSIGN(const auto pins, read_branch_pins(log_.where()));
             const auto held = std::ranges::find(
                 pins, run, [](const HeldPin& pin) -> const std::string& { return pin.pin.run; });
             if (held == pins.end()) {

@@ -81,16 +81,7 @@ Result<void> CommitLog::check_not_behind(std::uint64_t seq) {
     const std::int64_t now = options_.clock->now_ms();
     if (now - looked_ms_ < kFreshMs && now >= looked_ms_) return {};
     WISP_ASSIGN(const std::uint64_t hint, hinted_seq());
-    if (hint > seq) {
-        WISP_ASSIGN(const Slot next, read(seq));
-        WISP_ASSIGN(const Slot hinted, read(hint));
-        if (next.kind == Slot::Kind::kAbsent && hinted.entry) {
-            return fail(ErrorKind::kGap,
-                        fmt::format("{} has commit {}, but not commit {}: it was lost; restore it "
-                                    "from a copy before writing on",
-                                    shown(where_.url), hint, seq));
-        }
-    }
+    if (hint > seq) WISP_TRY(goes_on(seq, hint));
     looked_ms_ = now;
     return {};
 }

@@ -99,6 +99,8 @@ class CommitLog {
     Result<std::optional<LogEntry>> counting_below(const LogEntry& top) const;
     Result<LogEnding> find_ending(std::uint64_t known) const;
     Result<bool> has_grown(std::uint64_t seq) const;
+    /// Whether the log goes on from `seq` to `beyond`; kGap when only the latter is there.
+    Result<bool> goes_on(std::uint64_t seq, std::uint64_t beyond) const;
     void tell_void(std::uint64_t seq, const std::optional<Error>& why) const;
     void hint_at(std::uint64_t seq) const;
     Result<std::string> write_object(const Commit& commit,

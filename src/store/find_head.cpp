@@ -148,6 +148,18 @@ Result<std::optional<LogEntry>> CommitLog::head(std::uint64_t known) const {
     return std::unexpected(std::move(why));
 }
 
+Result<bool> CommitLog::goes_on(std::uint64_t seq, std::uint64_t beyond) const {
+    WISP_ASSIGN(const Slot slot, read(beyond));
+    if (!slot.entry) return false;
+    // Others may have written on since the end was looked for.
+    WISP_ASSIGN(const Slot next, read(seq));
+    if (next.kind != Slot::Kind::kAbsent) return true;
+    return fail(ErrorKind::kGap,
+                fmt::format("{} has commit {}, but not commit {}: it was lost; restore it from a "
+                            "copy before writing on",
+                            shown(where_.url), beyond, seq));
+}
+
 /// A commit that was lost makes the log look shorter than it is, and its slot free. What a listing
 /// shows beyond it can only hold a writer back.
 Result<bool> CommitLog::has_grown(std::uint64_t seq) const {
@@ -158,15 +170,8 @@ Result<bool> CommitLog::has_grown(std::uint64_t seq) const {
     for (const ListedObject& object : *listed) {
         const auto beyond = commit_seq_of(object.key.substr(where_.key(kCommitsPrefix).size()));
         if (!beyond) continue;
-        WISP_ASSIGN(const Slot slot, read(*beyond));
-        if (!slot.entry) continue;
-        // Others may have written on since the end was looked for.
-        WISP_ASSIGN(const Slot next, read(seq + 1));
-        if (next.kind != Slot::Kind::kAbsent) return true;
-        return fail(ErrorKind::kGap,
-                    fmt::format("{} has commit {}, but not commit {}: it was lost; restore it from "
-                                "a copy before writing on",
-                                shown(where_.url), *beyond, seq + 1));
+        WISP_ASSIGN(const bool grown, goes_on(seq + 1, *beyond));
+        if (grown) return true;
     }
     return false;
 }
