@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _native, runs
-from .detectors import DeviceDetector
-from .errors import Error, Fenced, Invalid, WrongBase, kind_of
+from .device_diff import DeviceDetector
+from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
+from .exit_flush import ExitFlush
 from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
-from .parting import Parting
 from .reports import Table, human_bytes, human_count, human_seconds
 from .staging import DtypeRule, Stager, schema_of, sources_of
 from .stores import RunAddress, location
@@ -32,7 +32,7 @@ _CLOSING_TRIES = 3
 
 @dataclass(frozen=True)
 class PublishStats:
-    """A committed step: what changed, what it cost, and how long the training stood still for it."""
+    """A committed step: what changed, what it cost, and how long the training waited for it."""
 
     step: int
     seq: int
@@ -97,10 +97,10 @@ _COLUMNS: dict[str, Callable[[PublishStats], str]] = {
 class Publisher(OfOneProcess):
     """Publishes the weights of `model`, a torch module or a dict of tensors by name, to a run.
 
-    Every publish compares the weights as they are with the last committed state, bit for bit, so any
-    optimizer and any number of its steps in between are right. The call returns when what changed is
-    known; encoding and uploading go on behind the training's back. When uploads lag, steps
-    that wait are folded into the newest.
+    Every publish compares the weights as they are with the last committed state, bit for bit, so
+    any optimizer and any number of its steps in between are right. The call returns when what
+    changed is known; encoding and uploading go on in the background. When uploads lag, steps that
+    wait are folded into the newest.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
@@ -109,15 +109,16 @@ class Publisher(OfOneProcess):
     codec: "compact", or "plain" and "gap" for readers that know only those.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
-      the next publish, and from close(). Fenced, another trainer owns the run now, is always raised.
+      the next publish, and from close(). FencedError, another trainer owns the run now, is always
+      raised.
     create: start the run if there is none.
-    run_id: the identity of the run that must be there; another is Forked, and none is started.
+    run_id: the identity of the run that must be there; another is ForkedError, and none is started.
     allow_schema_change: publish a model with other names, shapes or dtypes than the run's, in full.
     side_files: configuration, tokenizer and the like, beside each full checkpoint.
     scratch: a folder for files on their way out, on a disk with room for a checkpoint; its own, no
-      other publisher or follower may use it (Conflict).
-    exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what was
-      published; what is not committed by then is named on stderr.
+      other publisher or follower may use it (ConflictError).
+    exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what
+      was published; what is not committed by then is named on stderr.
     """
 
     def __init__(
@@ -146,9 +147,9 @@ class Publisher(OfOneProcess):
         exit_timeout: float = 30.0,
     ) -> None:
         if every < 1 or (anchor_every != "auto" and anchor_every < 1):
-            raise Invalid("`every` and `anchor_every` count steps: they are at least 1")
+            raise InvalidError("`every` and `anchor_every` count steps: they are at least 1")
         if on_error not in ("warn", "raise"):
-            raise Invalid('on_error is "warn" or "raise"')
+            raise InvalidError('on_error is "warn" or "raise"')
         self._model = model
         self._dtype = dtype
         self._on_error = on_error
@@ -189,8 +190,8 @@ class Publisher(OfOneProcess):
             device_diff,
         )
         self._own(self._session)
-        self._parting = Parting(self.url, self._session, float(exit_timeout))
-        weakref.finalize(self, self._parting.collected).atexit = False
+        self._exit_flush = ExitFlush(self.url, self._session, float(exit_timeout))
+        weakref.finalize(self, self._exit_flush.collected).atexit = False
         self._detector = DeviceDetector(self._session) if device_diff else None
         self._published = self._session.schema
         self._next_step = int(self._session.next_step)
@@ -206,10 +207,12 @@ class Publisher(OfOneProcess):
         self._hooks.hang_on(optimizer, lambda: self.publish(self._next_step + self._every - 1))
         return self
 
-    def publish(self, step: int | None = None) -> None:
+    def publish(self, step: int | None = None) -> int:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
 
-        A step at or below the newest is a rewind: followers are told, and get a full checkpoint.
+        Returns the step, which is committed in the background: flush() waits for that, `stats` has
+        what became of it, and `failure` why it is not in the bucket yet. A step at or below the
+        newest is a rewind: followers are told, and get a full checkpoint.
         """
         start = time.perf_counter()
         self._require_own()
@@ -229,20 +232,21 @@ class Publisher(OfOneProcess):
         except Exception as error:  # a store written in Python raises what it likes
             self._listen()
             self._failure_raised = True
-            if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
+            if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
                 raise
             self._note_failure(error)
             self._next_step = step + 1
-            return
+            return step
         self._folding = self._folding + 1 if folded else 0
         self._submitted[step] = (time.perf_counter() - start, self._folding)
         self._schema = schema
         self._published = schema.tensors
         self._next_step = step + 1
         self._listen()
+        return step
 
     def flush(self) -> None:
-        """Returns when everything published so far is committed; raises which step is not, and why."""
+        """Returns when all that was published is committed; raises which step is not, and why."""
         self._require_own()
         try:
             self._session.flush()
@@ -262,23 +266,23 @@ class Publisher(OfOneProcess):
         """
         self._require_own()
         self._hooks.remove()
-        if not self._parting.alive:
+        if not self._exit_flush.alive:
             return
         try:
             self._flush_patiently()
         except Exception as error:
-            if self._on_error == "raise" or isinstance(error, Fenced):
+            if self._on_error == "raise" or isinstance(error, FencedError):
                 raise
             logger.error("the last steps are not in %s: %s", self.url, error)
         finally:
-            self._parting.stop()
+            self._exit_flush.stop()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
         for _ in range(_CLOSING_TRIES - 1):
             try:
                 return self.flush()
-            except Fenced:
+            except FencedError:
                 raise
             except Exception as error:
                 self._note_failure(error)
@@ -304,8 +308,13 @@ class Publisher(OfOneProcess):
         return str(self._session.run)
 
     @property
-    def stats(self) -> Table:
-        """Committed steps, oldest first: a list of PublishStats."""
+    def next_step(self) -> int:
+        """The step that publish() takes by default: one after the newest."""
+        return self._next_step
+
+    @property
+    def stats(self) -> Table[PublishStats]:
+        """Committed steps, oldest first."""
         self._require_own()
         self._listen()
         return Table(self._stats, _COLUMNS, self.url)
@@ -326,7 +335,7 @@ class Publisher(OfOneProcess):
             try:
                 self._detector.begin(schema, sources)
                 return bool(self._session.submit_changes(schema, self._detector.next, step))
-            except WrongBase:
+            except WrongBaseError:
                 self._detector.forget()
         self._stager.begin(schema, sources)
         return bool(self._session.submit(schema, self._stager.next, self._stager.restart, step))
@@ -339,13 +348,14 @@ class Publisher(OfOneProcess):
         found = _differences(self._published, schema.tensors)
         shown = "; ".join(found[:_SHOWN_DIFFERENCES])
         more = len(found) - _SHOWN_DIFFERENCES
-        raise Invalid(
-            f"the model does not fit {self.url}: {shown}{f'; and {more} more' if more > 0 else ''}. "
+        shown += f"; and {more} more" if more > 0 else ""
+        raise InvalidError(
+            f"the model does not fit {self.url}: {shown}. "
             "Publish to a new run, or pass allow_schema_change=True to go on with a full checkpoint"
         )
 
     def _listen(self) -> None:
-        """Takes in what the uploading thread has to tell."""
+        """Takes in the news of the uploading thread."""
         for news in self._session.news():
             if isinstance(news, Exception):
                 self._note_failure(news)
@@ -364,8 +374,8 @@ class Publisher(OfOneProcess):
             logger.info("%s", stats)
             if stats.anchor_failure is not None:
                 logger.warning(
-                    "step %s is in %s, but a full checkpoint of it, which is due, is not: %s. It is "
-                    "tried again with the next step",
+                    "step %s is in %s, but a full checkpoint of it, which is due, is not: %s. It "
+                    "is tried again with the next step",
                     stats.step, self.url, stats.anchor_failure,
                 )  # fmt: skip
 
@@ -383,7 +393,7 @@ class Publisher(OfOneProcess):
     def _raise_failure(self) -> None:
         if self._failure is None or self._failure_raised:
             return
-        if self._on_error == "raise" or isinstance(self._failure, Fenced):
+        if self._on_error == "raise" or isinstance(self._failure, FencedError):
             self._failure_raised = True
             raise self._failure
 

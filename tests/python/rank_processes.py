@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Forked, so that torch is imported once; no thread of its own may be alive then.
+# ForkedError, so that torch is imported once; no thread of its own may be alive then.
 torch.set_num_threads(1)
 _CONTEXT = multiprocessing.get_context("fork")
 

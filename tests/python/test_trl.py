@@ -229,7 +229,7 @@ def test_all_dead_is_an_error_once_patience_is_over(tmp_path):
     with RecordingServer() as server:
         address = server.url
     transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", servers=[address], patience=0)
-    with pytest.raises(wisp.Unavailable, match=rf"{address}.*patience"):
+    with pytest.raises(wisp.UnavailableError, match=rf"{address}.*patience"):
         send(transfer, weights())
     transfer.destroy()
 
