@@ -17,7 +17,7 @@ from . import _native
 from .errors import InvalidError, UnavailableError
 from .forks import OfOneProcess
 from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
-from .runs import trust_of
+from .runs import TrustedKeys, trust_of
 from .stores import RunAddress, location
 from .targets import connect
 
@@ -109,7 +109,7 @@ class Follower(OfOneProcess):
         target: Any,
         *,
         base: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -143,7 +143,7 @@ class Follower(OfOneProcess):
         self._moving = threading.Lock()  # one thread moves the session at a time
         self._thread: threading.Thread | None = None
         self._left_behind: threading.Thread | None = None  # in a store that it cannot leave
-        self._abandoned = False  # the replica was taken away from whoever moved it
+        self._abandoned = False  # the replica was taken away from the thread that moved it
         self._holder: int | None = None
         self._error: BaseException | None = None
         self._events: list[_native.FollowEvent] = []
@@ -320,7 +320,7 @@ class Follower(OfOneProcess):
             if time.monotonic() > end:
                 self._abandon()
                 self._warn_of_left_behind()
-                return  # whoever moves it shuts it
+                return  # the thread that moves it shuts it
         if self._left_behind is None:
             self._moving.release()
             self._shut()
@@ -462,7 +462,7 @@ class Follower(OfOneProcess):
             self._status = status
 
     def _shut_if_closed(self) -> None:
-        """By whoever was moving it when close() could not wait any longer."""
+        """By the thread that moved it when close() could not wait any longer."""
         if self._status == "closed":
             self._session.shut()
 

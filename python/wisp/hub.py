@@ -120,7 +120,7 @@ class HubStore(Store):
         self.way = (
             f"the Hugging Face Hub by its own API at {self._api.endpoint} (huggingface_hub "
             f"{hub.__version__}): no conditional writes, so one writer at a time; a second one is "
-            "noticed by whoever follows, not kept out"
+            "noticed by its followers, not kept out"
         )
         self.better = better
         self.poll = _poll_seconds()

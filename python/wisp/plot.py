@@ -17,6 +17,7 @@ from . import _native, runs
 from .errors import Error, NotFoundError
 from .publisher import PublishStats
 from .reports import human_bytes
+from .runs import TrustedKeys
 from .stores import RunAddress, location
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def _order(layer: str) -> tuple[bool, str, int]:
 
 
 def run(
-    run: RunAddress, *, count: int = 100, stats: Iterable[PublishStats] = (), trust: Any = None
+    run: RunAddress,
+    *,
+    count: int = 100,
+    stats: Iterable[PublishStats] = (),
+    trust: TrustedKeys = None,
 ) -> Figure:
     """Draws the newest `count` commits that are still there; reads their deltas for the heat map.
 

@@ -16,9 +16,11 @@ from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
-from .reports import Table, human_bytes, human_count, human_seconds
-from .staging import DtypeRule, Stager, schema_of, sources_of
+from .reports import Table, give_repr, human_bytes, human_count, human_seconds
+from .runs import TrustedKeys
+from .staging import DtypeRule, Source, Stager, schema_of, sources_of
 from .stores import RunAddress, location
+from .tensors import TensorEntry
 
 __all__ = ["PublishStats", "Publisher"]
 
@@ -132,7 +134,7 @@ class Publisher(OfOneProcess):
         codec: str = "compact",
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         device_diff: bool = False,
@@ -330,7 +332,7 @@ class Publisher(OfOneProcess):
         last = f", {self._stats[-1]}" if self._stats else ""
         return f"<Publisher {self.url}{last}>"
 
-    def _submit(self, schema: Any, sources: Any, step: int) -> bool:
+    def _submit(self, schema: _native.Schema, sources: dict[str, Source], step: int) -> bool:
         if self._detector is not None and self._published is not None:
             try:
                 self._detector.begin(schema, sources)
@@ -398,7 +400,7 @@ class Publisher(OfOneProcess):
             raise self._failure
 
 
-def _differences(published: list[Any], model: list[Any]) -> list[str]:
+def _differences(published: list[TensorEntry], model: list[TensorEntry]) -> list[str]:
     before = {name: (dtype, list(shape)) for name, dtype, shape in published}
     after = {name: (dtype, list(shape)) for name, dtype, shape in model}
     found = [f"'{name}' is missing" for name in before if name not in after]
@@ -410,7 +412,9 @@ def _differences(published: list[Any], model: list[Any]) -> list[str]:
     return sorted(found)
 
 
-def _stats_of(report: Any, full_bytes: int, blocked: float, folded: int) -> PublishStats:
+def _stats_of(
+    report: _native.PublishReport, full_bytes: int, blocked: float, folded: int
+) -> PublishStats:
     whole = report.kind == "anchor"
     return PublishStats(
         step=report.step,
@@ -431,3 +435,14 @@ def _stats_of(report: Any, full_bytes: int, blocked: float, folded: int) -> Publ
         folded=folded,
         anchor_failure=report.anchor_failure,
     )
+
+
+give_repr(
+    _native.PublishReport,
+    lambda r: [
+        ("step", str(r.step)),
+        ("kind", r.kind),
+        ("changed", human_count(r.changed_elements)),
+        ("uploaded", human_bytes(r.uploaded_bytes)),
+    ],
+)

@@ -16,10 +16,12 @@ from .stores import RunAddress, location
 __all__ = ["compact", "doctor", "export", "init", "log", "retain", "scrub", "status"]
 
 Path = str | os.PathLike[str]
+#: One public key or several, as text or as paths of files; none: whatever the run says of itself.
+TrustedKeys = Path | Iterable[Path] | None
 
 
 def trust_of(
-    trust: str | os.PathLike[str] | Iterable[Any] | None,
+    trust: TrustedKeys,
     min_serial: int = 0,
     run_id: str | None = None,
 ) -> _native.Trust:
@@ -41,10 +43,10 @@ def init(
     single_writer: bool = False,
     branch_of: RunAddress | None = None,
     branch_step: int | None = None,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     sign_key: Path | None = None,
     certificate: Path | None = None,
-    roots: Any = None,
+    roots: TrustedKeys = None,
 ) -> _native.InitReport:
     """Starts a run; ConflictError when there is one already.
 
@@ -74,7 +76,7 @@ def init(
 def start_if_missing(
     place: _native.Location,
     *,
-    trust: Any,
+    trust: TrustedKeys,
     sign_key: Path | None,
     certificate: Path | None,
     min_serial: int = 0,
@@ -95,7 +97,7 @@ def status(
     run: RunAddress,
     *,
     count_objects: bool = True,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
 ) -> _native.RunStatus:
@@ -107,7 +109,7 @@ def log(
     run: RunAddress,
     count: int = 20,
     *,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
 ) -> Table[_native.LogLine]:
@@ -133,7 +135,7 @@ def export(
     *,
     step: int | None = None,
     base: Path | None = None,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     work: Path | None = None,
@@ -148,7 +150,7 @@ def export(
 def compact(
     run: RunAddress,
     *,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     sign_key: Path | None = None,
@@ -169,7 +171,7 @@ def retain(
     grace: float = 3600,
     orphan_age: float = 24 * 3600,
     dry_run: bool = False,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     sign_key: Path | None = None,
@@ -202,7 +204,7 @@ def scrub(
     run: RunAddress,
     *,
     replay: bool = False,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     base: Path | None = None,

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from ._native import Location, hub_access, locate, open_location
 from .errors import InvalidError, NotFoundError
@@ -75,16 +75,32 @@ class Store(ABC):
         return time.time_ns() // 1_000_000
 
 
+class StoreMethods(Protocol):
+    """What a store must have, whatever it derives from; `Store` says what each means."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def creates_exclusively(self) -> bool: ...
+    def put(self, key: str, data: bytes, /) -> None: ...
+    def create(self, key: str, data: bytes, /) -> bool: ...
+    def read(self, key: str, offset: int, size: int, /) -> bytes: ...
+    def head(self, key: str, /) -> tuple[int, int]: ...
+    def remove(self, key: str, /) -> None: ...
+    def list(self, prefix: str, after: str, limit: int, /) -> Iterable[tuple[str, int, int]]: ...
+    def now_ms(self) -> int: ...
+
+
 class At:
     """A prefix inside a store written in Python: `At(store, "runs/a")`."""
 
-    def __init__(self, store: Any, prefix: str = "") -> None:
+    def __init__(self, store: StoreMethods, prefix: str = "") -> None:
         self.store = store
         self.prefix = prefix
 
 
 #: What every call on a run takes.
-RunAddress = Any
+RunAddress = str | os.PathLike[str] | Location | At | StoreMethods
 
 
 def location(run: RunAddress) -> Location:

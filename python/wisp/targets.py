@@ -13,6 +13,7 @@ import numpy as np
 from . import _native
 from .errors import InvalidError
 from .tensors import (
+    TensorEntry,
     describe,
     dtype_text,
     host_entries,
@@ -190,7 +191,7 @@ class SharedTarget(ABC):
     """Memory that other processes read: it is the replica, and every move of it is told."""
 
     @abstractmethod
-    def memory(self, schema: list[tuple[str, str, tuple[int, ...]]]) -> _native.HostWeights:
+    def memory(self, schema: list[TensorEntry]) -> _native.HostWeights:
         """Memory of this schema, for a whole state to be taken over."""
 
     @abstractmethod

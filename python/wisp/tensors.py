@@ -1,6 +1,6 @@
 """Torch and numpy tensors as the library sees them: a name, a dtype, a shape, and bytes in place.
 
-Nothing is copied. Torch is never imported here: whoever hands over torch tensors has it already.
+Nothing is copied. Torch is never imported here: a caller with torch tensors has it already.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ DTYPES: dict[str, str] = {
     "float4_e2m1fn_x2": "F4",
 }
 
+#: (name, dtype as safetensors spells it, shape).
+TensorEntry = tuple[str, str, tuple[int, ...]]
 #: One entry of what `_native.HostWeights` is made from.
 HostEntry = tuple[str, str, tuple[int, ...], np.ndarray]
 

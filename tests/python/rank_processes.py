@@ -58,7 +58,7 @@ def run_ranks(
         ranks.append((process, ours))
     results: list[Any] = []
     failures = []
-    for rank, (process, pipe) in enumerate(ranks):
+    for rank, (_, pipe) in enumerate(ranks):
         try:
             good, value = pipe.recv() if pipe.poll(100) else (False, "no answer in 100 s")
         except EOFError:

@@ -23,7 +23,7 @@ from wisp.publisher import Publisher  # noqa: E402
 TREE = Path(__file__).resolve().parents[2]
 
 MODES = {
-    "in_place": lambda: {},
+    "in_place": dict,
     "staged": lambda: {"stager": staging.Stager(stage_all=True)},
     "on_device": lambda: {"device_diff": True},
 }

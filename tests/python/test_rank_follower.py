@@ -210,7 +210,7 @@ def test_a_corrupt_delta_leaves_the_step_before_until_a_sound_state_comes(
             raw[len(raw) // 2] ^= 0x55
             delta.write_bytes(raw)
     assert deltas
-    assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
+    assert link.wait(lambda f: bool(f.status.faults or f.status.failure), TIMEOUT) is not None
     assert engine.holds(good)
     trainer.publisher.close()
     trainer.publisher = wisp.Publisher(
@@ -256,7 +256,7 @@ def test_a_bucket_that_holds_another_run_is_not_taken_for_this_one(
         trainer.folder.rename(tmp_path / "away")
         other.folder.rename(trainer.folder)
     link = engine.follower.link
-    assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
+    assert link.wait(lambda f: bool(f.status.faults or f.status.failure), TIMEOUT) is not None
     assert engine.holds(good) and engine.follower.verify() == 0
     with stopped(engine):
         trainer.folder.rename(tmp_path / "other")
@@ -318,7 +318,7 @@ def test_a_run_of_another_model_is_refused_with_the_cure(trainer: Trainer, tmp_p
     stranger = Engine(tmp_path / "other", tmp_path / "served", 0)
     stranger.follower.link.look()
     told = stranger.follower.link.wait(
-        lambda b: any(rank["failure"] for rank in b.ranks.values()), TIMEOUT
+        lambda f: any(rank.failure for rank in f.ranks.values()), TIMEOUT
     )
     assert told is not None and "serve the model that is trained" in str(told.ranks)
     stranger.follower.close()

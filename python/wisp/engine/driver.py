@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 from .. import _native
 from ..reports import Table, give_repr, human_seconds
-from ..runs import trust_of
+from ..runs import TrustedKeys, trust_of
 
 __all__ = ["Driver", "Report"]
 
@@ -47,7 +46,7 @@ class Driver:
         sglang: Sequence[str] = (),
         mode: str = "keep",
         timeout: float = 300.0,
-        trust: str | os.PathLike[str] | Iterable[Any] | None = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         api_key: str | None = None,

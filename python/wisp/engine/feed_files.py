@@ -25,7 +25,8 @@ import numpy as np
 
 from ..errors import InvalidError, UnavailableError
 from ..targets import UNSIGNED, MovedTensor, element_width
-from .feed_messages import Move, TensorEntry
+from ..tensors import TensorEntry
+from .feed_messages import Move
 
 __all__ = [
     "FeedSettings",

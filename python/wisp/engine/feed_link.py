@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..tensors import TensorEntry
 from .feed_files import FeedSettings, MappedState, feed_folder, turn
 from .feed_messages import (
     FeedMessage,
@@ -28,7 +29,6 @@ from .feed_messages import (
     ReaderMessage,
     Snapshot,
     StatusChanged,
-    TensorEntry,
     line_of,
     parse_feed_message,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..json_messages import decode_any, encode
+from ..tensors import TensorEntry
 
 __all__ = [
     "FeedMessage",
@@ -23,15 +24,11 @@ __all__ = [
     "ReaderMessage",
     "Snapshot",
     "StatusChanged",
-    "TensorEntry",
     "line_of",
     "parse_feed_message",
     "parse_reader_message",
     "state_key",
 ]
-
-#: (name, dtype as safetensors spells it, shape).
-TensorEntry = tuple[str, str, tuple[int, ...]]
 
 
 def state_key(step: int, state: str) -> str:

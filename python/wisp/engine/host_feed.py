@@ -28,6 +28,7 @@ from .. import _native
 from ..errors import Error
 from ..follower import Follower
 from ..targets import MovedTensor, SharedTarget, element_width
+from ..tensors import TensorEntry
 from .feed_files import FeedSettings, WriterTurn, state_layout, write_move
 from .feed_messages import (
     FeedMessage,
@@ -40,7 +41,6 @@ from .feed_messages import (
     RankSays,
     Snapshot,
     StatusChanged,
-    TensorEntry,
     line_of,
     parse_reader_message,
 )

@@ -18,10 +18,10 @@ import torch
 
 from ..errors import Error, UnavailableError, WrongBaseError
 from ..targets import element_width
-from ..tensors import torch_dtype
+from ..tensors import TensorEntry, torch_dtype
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
-from .feed_messages import Move, RankReport, RankState, TensorEntry, state_key
+from .feed_messages import Move, RankReport, RankState, state_key
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
 from .load_recorder import capture, learn
 from .stage import Stage, Write

@@ -20,6 +20,7 @@ from ..errors import Error, FencedError, InvalidError, exception_of
 from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
 from ..optimizer_hooks import OptimizerHooks
+from ..runs import TrustedKeys
 from ..staging import DtypeRule, unwrapped
 from ..stores import RunAddress, location
 from .rank_group import RankGroup
@@ -71,7 +72,7 @@ class ShardedPublisher(OfOneProcess):
         side_files: Iterable[str | os.PathLike[str]] = (),
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,

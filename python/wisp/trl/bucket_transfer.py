@@ -12,6 +12,7 @@ from ..engine import Driver, Report
 from ..errors import FencedError, InvalidError
 from ..model_files import ModelFiles
 from ..publisher import Publisher, PublishStats
+from ..runs import TrustedKeys
 from ..staging import DtypeRule
 from ..stores import RunAddress
 from ..tensors import is_dtensor
@@ -78,7 +79,7 @@ class BucketWeightTransfer:
         on_error: Literal["warn", "raise"] = "warn",
         server_run: str | None = None,
         api_key: str | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         **options: Any,
     ) -> None:
         if isinstance(servers, str) or isinstance(sglang, str):

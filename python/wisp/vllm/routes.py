@@ -196,7 +196,7 @@ class _Server:
         return self.coordinator.status()
 
     def _refuse_strangers(self, request: Request, info: InitInfo) -> None:
-        """Whoever says which run to follow says what is served, and names paths on this host."""
+        """To say which run to follow is to say what is served, and to name paths on this host."""
         if self._keys or _is_from_here(request):
             return
         if not may_strangers_init():

@@ -39,7 +39,7 @@ class Target:
 
 
 class UpdateCoordinator:
-    """For one engine, in the process that its users talk to. Blocking: call it from a thread."""
+    """For one engine, in the process that serves its users. Blocking: call it from a thread."""
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         parallel = vllm_config.parallel_config
