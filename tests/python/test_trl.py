@@ -246,7 +246,7 @@ def test_a_patient_training_waits_for_a_server(tmp_path, monkeypatch):
         if first.acquire(blocking=False):
             late.append(RecordingServer(port))
 
-    monkeypatch.setattr(transfer, "_hear", start_one)
+    monkeypatch.setattr(transfer.server_switch, "note", start_one)
     send(transfer, weights())
     assert late[0].steps == [0] == [report.served for report in transfer.reports]
     transfer.destroy()
