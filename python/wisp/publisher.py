@@ -6,8 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from . import _native, runs
@@ -16,7 +15,8 @@ from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
-from .reports import Table, give_repr, human_bytes, human_count, human_seconds
+from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
+from .reports import Table
 from .runs import TrustedKeys
 from .staging import DtypeRule, Source, Stager, schema_of, sources_of
 from .stores import RunAddress, location
@@ -30,70 +30,6 @@ logger = logging.getLogger("wisp")
 KEPT_STATS = 10_000
 _SHOWN_DIFFERENCES = 8
 _CLOSING_TRIES = 3
-
-
-@dataclass(frozen=True)
-class PublishStats:
-    """A committed step: what changed, what it cost, and how long the training waited for it."""
-
-    step: int
-    seq: int
-    epoch: int
-    kind: str
-    state: str
-    changed: int
-    total: int
-    bytes: int
-    full_bytes: int
-    anchor_bytes: int
-    diff_seconds: float
-    upload_seconds: float
-    commit_seconds: float
-    baseline_seconds: float
-    blocked_seconds: float
-    folded: int
-    #: Why an anchor that was due is not in the bucket; it stays due.
-    anchor_failure: str | None = None
-
-    @property
-    def sparsity(self) -> float:
-        """The share of elements that did not change."""
-        return 1 - self.changed / self.total if self.total else 1.0
-
-    @property
-    def ratio(self) -> float:
-        """How many times smaller than the full weights."""
-        return self.full_bytes / self.bytes if self.bytes else float("inf")
-
-    def __str__(self) -> str:
-        size = f"{human_bytes(self.bytes)} ({self.ratio:.0f}x smaller)" if self.bytes else "nothing"
-        if self.kind == "anchor":
-            size = human_bytes(self.bytes)
-        anchor = f" + anchor {human_bytes(self.anchor_bytes)}" if self.anchor_bytes else ""
-        folded = f", {self.folded} folded" if self.folded else ""
-        phases = ", ".join(
-            f"{name} {human_seconds(getattr(self, f'{name}_seconds'))}"
-            for name in ("blocked", "diff", "upload", "commit", "baseline")
-        )
-        return (
-            f"step {self.step}: {human_count(self.changed)} of {human_count(self.total)} changed "
-            f"({100 * (1 - self.sparsity):.3g} %), {size}{anchor}{folded}; {phases}"
-        )
-
-
-_COLUMNS: dict[str, Callable[[PublishStats], str]] = {
-    "step": lambda s: str(s.step),
-    "kind": lambda s: s.kind,
-    "changed": lambda s: f"{100 * (1 - s.sparsity):.3g} %",
-    "bytes": lambda s: human_bytes(s.bytes),
-    "ratio": lambda s: f"{s.ratio:.0f}x",
-    "blocked": lambda s: human_seconds(s.blocked_seconds),
-    "diff": lambda s: human_seconds(s.diff_seconds),
-    "upload": lambda s: human_seconds(s.upload_seconds),
-    "commit": lambda s: human_seconds(s.commit_seconds),
-    "baseline": lambda s: human_seconds(s.baseline_seconds),
-    "folded": lambda s: str(s.folded or ""),
-}
 
 
 class Publisher(OfOneProcess):
@@ -319,7 +255,7 @@ class Publisher(OfOneProcess):
         """Committed steps, oldest first."""
         self._require_own()
         self._listen()
-        return Table(self._stats, _COLUMNS, self.url)
+        return Table(self._stats, STATS_COLUMNS, self.url)
 
     @property
     def failure(self) -> Exception | None:
@@ -366,7 +302,7 @@ class Publisher(OfOneProcess):
                 self._failure = None
                 continue
             blocked, folded = self._submitted.pop(news.step, (0.0, 0))
-            stats = _stats_of(news, self._schema.total_bytes, blocked, folded)
+            stats = stats_of(news, self._schema.total_bytes, blocked, folded)
             self._submitted = {s: v for s, v in self._submitted.items() if s > news.step}
             self._stats.append(stats)
             del self._stats[:-KEPT_STATS]
@@ -410,39 +346,3 @@ def _differences(published: list[TensorEntry], model: list[TensorEntry]) -> list
             (old_dtype, old_shape), (dtype, shape) = before[name], after[name]
             found.append(f"'{name}' is {dtype} {shape}, there {old_dtype} {old_shape}")
     return sorted(found)
-
-
-def _stats_of(
-    report: _native.PublishReport, full_bytes: int, blocked: float, folded: int
-) -> PublishStats:
-    whole = report.kind == "anchor"
-    return PublishStats(
-        step=report.step,
-        seq=report.seq,
-        epoch=report.epoch,
-        kind=report.kind,
-        state=report.state,
-        changed=report.changed_elements,
-        total=report.total_elements,
-        bytes=report.anchor_bytes if whole else report.delta_bytes,
-        full_bytes=full_bytes,
-        anchor_bytes=0 if whole else report.anchor_bytes,
-        diff_seconds=report.diff_seconds,
-        upload_seconds=report.upload_seconds,
-        commit_seconds=report.commit_seconds,
-        baseline_seconds=report.baseline_seconds,
-        blocked_seconds=blocked,
-        folded=folded,
-        anchor_failure=report.anchor_failure,
-    )
-
-
-give_repr(
-    _native.PublishReport,
-    lambda r: [
-        ("step", str(r.step)),
-        ("kind", r.kind),
-        ("changed", human_count(r.changed_elements)),
-        ("uploaded", human_bytes(r.uploaded_bytes)),
-    ],
-)

@@ -4,7 +4,7 @@ Start at `sharded_publisher`; `rounds` is what one rank does for each step, `sha
 codes which blocks.
 """
 
-from .rounds import ShardedReport
+from .round_messages import ShardedReport
 from .sharded_publisher import ShardedPublisher
 
 __all__ = ["ShardedPublisher", "ShardedReport"]

@@ -1,5 +1,4 @@
-"""What the ranks of a sharded trainer tell each other about one step, as values in their key
-store."""
+"""What the ranks of a sharded trainer tell each other about one step: values in a key store."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ __all__ = [
     "PulledState",
     "RankFailure",
     "Refused",
+    "ShardedReport",
     "StepCall",
     "StepReport",
     "Verdict",
@@ -78,6 +78,25 @@ class StepReport:
             report.changed_elements, report.total_elements, report.delta_bytes,
             report.anchor_bytes,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ShardedReport:
+    """A committed step, the same on every rank, and what this rank had to do for it."""
+
+    step: int
+    seq: int
+    epoch: int
+    kind: str
+    state: str
+    changed: int
+    total: int
+    delta_bytes: int
+    anchor_bytes: int
+    rank_changed: int
+    rank_bytes: int
+    blocked_seconds: float
+    seconds: float
 
 
 @dataclass(frozen=True)

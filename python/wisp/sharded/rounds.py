@@ -32,6 +32,7 @@ from .round_messages import (
     Committed,
     RankFailure,
     Refused,
+    ShardedReport,
     StepCall,
     StepReport,
     Verdict,
@@ -48,25 +49,6 @@ logger = logging.getLogger("wisp")
 _COMMIT_SECONDS = 180.0
 #: What a rank that was missed before, and not heard of since, gets to give a sign of life.
 _GRACE_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class ShardedReport:
-    """A committed step, the same on every rank, and what this rank had to do for it."""
-
-    step: int
-    seq: int
-    epoch: int
-    kind: str
-    state: str
-    changed: int
-    total: int
-    delta_bytes: int
-    anchor_bytes: int
-    rank_changed: int
-    rank_bytes: int
-    blocked_seconds: float
-    seconds: float
 
 
 @dataclass

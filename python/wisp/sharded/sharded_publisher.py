@@ -24,7 +24,8 @@ from ..runs import TrustedKeys
 from ..staging import DtypeRule, unwrapped
 from ..stores import RunAddress, location
 from .rank_group import RankGroup
-from .rounds import Round, ShardedReport, ShardRounds
+from .round_messages import ShardedReport
+from .rounds import Round, ShardRounds
 
 __all__ = ["ShardedPublisher", "ShardedReport"]
 
