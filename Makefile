@@ -67,11 +67,11 @@ tsan:  ## the tests labelled parallel under ThreadSanitizer
 	@$(fixed_layout) bash -c '$(call compile,tsan,--target parallel_tests)'
 	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel -E LargeObject
 
-style:  ## formatting and the include law
+style:  ## formatting, the include law, ruff and mypy
 	@tools/setup.sh test
 	@tools/check_style.sh
 
-format:  ## rewrite the C++ files in the house format
+format:  ## rewrite the C++ files and the Python package in the house format
 	@tools/setup.sh test
 	@tools/check_style.sh --fix
 

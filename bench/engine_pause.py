@@ -76,11 +76,11 @@ def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
     return time.perf_counter() - began
 
 
-def last_changes(follower: Any, board: Any) -> list[tuple[Any, ...]]:
-    from wisp.feed_files import read_move
+def last_changes(follower: Any, feed: Any) -> list[tuple[Any, ...]]:
+    from wisp.engine.feed_files import read_move
 
-    shapes = {name: tuple(shape) for name, _, shape in board.schema}
-    move = board.moves[-1]
+    shapes = {name: tuple(shape) for name, _, shape in feed.schema}
+    move = feed.moves[-1]
     return [
         (name, shapes[name], torch.from_numpy(places.copy()),
          torch.from_numpy(bits.copy().view("i2")).view(torch.bfloat16))
@@ -131,8 +131,8 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         pauses.append(answer["pause_seconds"])
         applies.append(answer["phases"]["applied"])
         phases.append(answer["phases"])
-    board = follower.link.board
-    theirs = patch_loader(worker.model_runner.get_model(), last_changes(follower, board))
+    feed = follower.link.known
+    theirs = patch_loader(worker.model_runner.get_model(), last_changes(follower, feed))
     assert follower.verify() == 0
     total = sum(p.numel() for p in model.parameters())
     middle = statistics.median

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# House style: clang-format over the C++ files, and the include law.
+# House style: clang-format over the C++ files, the include law, ruff and mypy over the Python files.
 # usage: tools/check_style.sh [--fix]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,3 +16,16 @@ find "${folders[@]}" -type f -regex '.*\.[hc]\(pp\)?' -print0 |
 
 python3 tools/include_law.py --self-test
 python3 tools/include_law.py
+
+tools=build/venv/bin
+if [[ ! -x $tools/ruff || ! -x $tools/mypy ]]; then
+    echo "check_style.sh: ruff and mypy are missing in build/venv; run tools/setup.sh test" >&2
+    exit 1
+fi
+if [[ ${1:-} == --fix ]]; then
+    "$tools/ruff" check --quiet --fix
+    "$tools/ruff" format --quiet python
+fi
+"$tools/ruff" check --quiet
+"$tools/ruff" format --quiet --check python
+"$tools/mypy" --no-error-summary

@@ -37,7 +37,7 @@ if not report.healthy:
     sys.exit("the bucket does not do; see above")
 try:
     wisp.init(run, single_writer=not report.exclusive_create)
-except wisp.Conflict:
+except wisp.ConflictError:
     print(f"{run} is there already, and is gone on with", file=sys.stderr)
 PYTHON
 

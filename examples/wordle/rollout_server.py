@@ -40,7 +40,7 @@ def policy_of(run: str, ended: threading.Event) -> Policy:
             try:
                 wisp.export(run, os.path.join(folder, "policy"))
                 return from_config(Path(folder, "policy"))
-            except (wisp.NoRun, wisp.NotFound, wisp.Unavailable):
+            except (wisp.NoRunError, wisp.NotFoundError, wisp.UnavailableError):
                 ended.wait(0.5)  # the trainer has yet to begin
     raise SystemExit(0)
 

@@ -54,7 +54,7 @@ def checkpoint_of(run: str, folder: Path, patience: float = 300) -> int:
     while True:
         try:
             return wisp.export(run, folder).step
-        except (wisp.NoRun, wisp.NotFound, wisp.Unavailable) as error:
+        except (wisp.NoRunError, wisp.NotFoundError, wisp.UnavailableError) as error:
             if time.monotonic() > end:
                 raise SystemExit(f"{run} gives no step after {patience:g} s: {error}") from None
             time.sleep(0.5)

@@ -103,7 +103,9 @@ void bind_arrays(nb::module_& module) {
                      [](const Weights& self) { return self.schema().total_elements(); });
     nb::class_<HostWeights, Weights>(module, "HostWeights",
                                      "Arrays that Python owns, seen without copying.")
-        .def(nb::init<nb::iterable, bool>(), nb::arg("tensors"), nb::arg("writable") = false)
+        .def(nb::init<nb::iterable, bool>(), nb::arg("tensors"), nb::arg("writable") = false,
+             nb::sig("def __init__(self, tensors: Iterable[tuple[str, str, tuple[int, ...], "
+                     "object]], writable: bool = ...) -> None"))
         .def_prop_ro("writable", &HostWeights::is_writable);
 }
 

@@ -92,7 +92,7 @@ class DriveSession {
             try {
                 on_report_(report);
             } catch (nb::python_error& raised) {
-                raised.discard_as_unraisable("on_report of a wisp.engines.Driver");
+                raised.discard_as_unraisable("on_report of a wisp.engine.Driver");
             }
             return {};
         });
@@ -132,7 +132,7 @@ void bind_report(nb::module_& module) {
 
 void bind_engines(nb::module_& module) {
     bind_report(module);
-    nb::class_<DriveSession>(module, "DriveSession", "Use wisp.engines.Driver.")
+    nb::class_<DriveSession>(module, "DriveSession", "Use wisp.engine.Driver.")
         .def(nb::init<const std::string&, const std::vector<std::string>&,
                       const std::vector<std::string>&, const std::string&, const Trust&,
                       const std::string&, double, double, double, double, nb::object>(),

@@ -44,6 +44,8 @@ void bind_follow_reports(nb::module_& module) {
         .def_ro("fetch_seconds", &FollowEvent::fetch_seconds)
         .def_ro("verify_seconds", &FollowEvent::verify_seconds)
         .def_ro("apply_seconds", &FollowEvent::apply_seconds)
+        .def_ro("unproven", &FollowEvent::unproven,
+                "Taken on the word of files that carry no digest, as TRL writes them.")
         .def_ro("fault", &FollowEvent::fault, "What went wrong and was worked around.")
         .def_prop_ro("fault_kind",
                      [](const FollowEvent& self) { return std::string(name_of(self.fault_kind)); });
@@ -54,6 +56,7 @@ void bind_follow_reports(nb::module_& module) {
         .def_prop_ro("has_state", [](const FollowReport& self) { return self.at.state_seq != 0; })
         .def_prop_ro("state", [](const FollowReport& self) { return to_text(self.at.state); })
         .def_ro("moved", &FollowReport::moved)
+        .def_ro("unproven", &FollowReport::unproven)
         .def_ro("expired", &FollowReport::expired)
         .def_ro("head_seq", &FollowReport::head_seq)
         .def_ro("lag_steps", &FollowReport::lag_steps);

@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <stop_token>
+#include <variant>
 
 #include "bindings.hpp"
 #include "calls.hpp"
@@ -16,6 +17,7 @@
 #include "waking_clock.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/stop.hpp"
+#include "wisp/trl_layout.hpp"
 
 namespace wisp::python {
 
@@ -41,10 +43,11 @@ Result<void> tell_python(std::string_view what, Call&& call) {
 /// the gate are for others.
 class FollowSession {
   public:
-    FollowSession(const Location& where, const FollowOptions& options,
+    FollowSession(const Location& where, const FollowOptions& options, bool trl_layout,
                   std::filesystem::path scratch, nb::object on_event)
         : where_(where),
           options_(options),
+          trl_layout_(trl_layout),
           scratch_(std::move(scratch)),
           on_event_(std::move(on_event)) {
         options_.run.clock = clock_;
@@ -155,10 +158,10 @@ class FollowSession {
         stop_ = std::stop_source();
     }
     Result<FollowReport> catch_up() {
-        return moved([](Follower& follower) { return follower.catch_up(); });
+        return moved([](auto& follower) { return follower.catch_up(); });
     }
     Result<FollowReport> follow() {
-        return moved([](Follower& follower) { return follower.follow(); });
+        return moved([](auto& follower) { return follower.follow(); });
     }
     void halt() {
         {
@@ -193,12 +196,12 @@ class FollowSession {
     /// Whether the whole state is what it should be; if not, the next move takes it anew.
     Result<bool> prove() {
         const Weights* weights = replica_ ? replica_->weights() : nullptr;
-        if (!follower_ || weights == nullptr || follower_->at().state_seq == 0) {
+        if (!follower_ || weights == nullptr || at().state_seq == 0) {
             return fail(ErrorKind::kNotFound, "there is no state yet to prove; sync first");
         }
         auto digest = digest_of(*weights, options_.threads);
         if (!digest) return std::unexpected(std::move(digest).error());
-        if (*digest == follower_->at().state) return true;
+        if (*digest == at().state) return true;
         follower_.reset();
         if (auto gone = replica_->discard(); !gone) {
             return std::unexpected(std::move(gone).error());
@@ -244,16 +247,24 @@ class FollowSession {
     Result<FollowReport> moved(Move&& by) {
         const StopScope scope(stop_token());
         if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
-        return by(*follower_);
+        return std::visit(by, *follower_);
     }
 
     Result<void> open() {
         if (follower_) return {};
         if (!replica_) return fail(ErrorKind::kInvalid, "this follower is closed");
-        auto opened = Follower::open(where_, *replica_, options_);
+        return trl_layout_ ? open_as<TrlFollower>() : open_as<Follower>();
+    }
+    template <class AnyFollower>
+    Result<void> open_as() {
+        auto opened = AnyFollower::open(where_, *replica_, options_);
         if (!opened) return std::unexpected(std::move(opened).error());
         follower_.emplace(std::move(*opened));
         return {};
+    }
+    const ReplicaRecord& at() const {
+        return std::visit(
+            [](const auto& follower) -> const ReplicaRecord& { return follower.at(); }, *follower_);
     }
 
     Result<void> tell(const FollowEvent& event) {
@@ -266,6 +277,7 @@ class FollowSession {
 
     Location where_;
     FollowOptions options_;
+    bool trl_layout_;
     std::filesystem::path scratch_;
     nb::object on_event_, on_target_, on_enter_, on_adopt_, on_move_;
     std::shared_ptr<WakingClock> clock_ = std::make_shared<WakingClock>();
@@ -274,7 +286,7 @@ class FollowSession {
     mutable std::mutex mutex_;                  // of stop_
     std::stop_source stop_;
     std::unique_ptr<GuardedReplica> replica_;
-    std::optional<Follower> follower_;
+    std::optional<std::variant<Follower, TrlFollower>> follower_;
 };
 
 }  // namespace
@@ -287,7 +299,7 @@ void bind_following(nb::module_& module) {
             [](FollowSession* self, const Location& where, nb::object on_event, const Trust& trust,
                const OptionalPath& base, const OptionalPath& scratch, const std::string& replica_id,
                double poll, double heartbeat, double max_staleness, bool accept_rewind,
-               unsigned threads, unsigned parallel_fetches) {
+               unsigned threads, unsigned parallel_fetches, bool trl_layout) {
                 const auto milliseconds = [](double seconds) {
                     return Milliseconds(static_cast<std::int64_t>(seconds * 1000));
                 };
@@ -301,12 +313,13 @@ void bind_following(nb::module_& module) {
                 options.accept_rewind = accept_rewind;
                 options.threads = threads;
                 options.parallel_fetches = parallel_fetches;
-                new (self) FollowSession(where, options, scratch.value_or(std::filesystem::path()),
-                                         std::move(on_event));
+                new (self)
+                    FollowSession(where, options, trl_layout,
+                                  scratch.value_or(std::filesystem::path()), std::move(on_event));
             },
             "where"_a, "on_event"_a, "trust"_a, "base"_a.none(), "scratch"_a.none(), "replica_id"_a,
             "poll"_a, "heartbeat"_a, "max_staleness"_a, "accept_rewind"_a, "threads"_a,
-            "parallel_fetches"_a)
+            "parallel_fetches"_a, "trl_layout"_a = false)
         .def("into_folder", &FollowSession::into_folder, "folder"_a)
         .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
         .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)

@@ -17,5 +17,6 @@ NB_MODULE(_native, module) {
     wisp::python::bind_upkeep(module);
     wisp::python::bind_following(module);
     wisp::python::bind_publishing(module);
+    wisp::python::bind_trl_layout(module);
     wisp::python::bind_engines(module);
 }

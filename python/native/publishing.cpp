@@ -1,4 +1,4 @@
-// The trainer's side: a publisher that works behind the trainer's back, fed from Python.
+// The trainer's side: a publisher that works in the background, fed from Python.
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -212,18 +212,22 @@ std::unique_ptr<PublishSession> open_session(
     return session;
 }
 
+/// (name, dtype, shape)
+using SchemaTuple = nb::typed<nb::tuple, nb::str, nb::str, nb::typed<nb::tuple, int, nb::ellipsis>>;
+
 }  // namespace
 
 void bind_publishing(nb::module_& module) {
     bind_report(module);
     nb::class_<Schema>(module, "Schema", "Names, dtypes and shapes, in ascending order of name.")
-        .def(nb::new_([](nb::iterable tensors) {
+        .def(nb::new_([](nb::typed<nb::iterable, SchemaTuple> tensors) {
                  std::vector<TensorInfo> infos;
                  for (const nb::handle entry : tensors) infos.push_back(tensor_info(entry));
                  return value_of(Schema::make(std::move(infos)));
              }),
              "tensors"_a)
-        .def_prop_ro("tensors", &schema_list)
+        .def_prop_ro("tensors", &schema_list,
+                     nb::sig("def tensors(self, /) -> list[tuple[str, str, tuple[int, ...]]]"))
         .def_prop_ro("digest", &Schema::digest)
         .def_prop_ro("total_bytes", &Schema::total_bytes)
         .def_prop_ro("total_elements", &Schema::total_elements);
@@ -237,6 +241,7 @@ void bind_publishing(nb::module_& module) {
                 if (!self.schema()) return std::nullopt;
                 return schema_list(*self.schema());
             },
+            nb::sig("def schema(self, /) -> list[tuple[str, str, tuple[int, ...]]] | None"),
             "Of the run's newest state when the publisher was opened; None: there is none.")
         .def(
             "submit",
@@ -247,6 +252,9 @@ void bind_publishing(nb::module_& module) {
                 return long_call([&] { return publisher.submit(weights, step); }).folded;
             },
             "schema"_a, "next"_a, "restart"_a, "step"_a,
+            nb::sig("def submit(self, schema: Schema, next: collections.abc.Callable[[], "
+                    "collections.abc.Sequence[tuple[int, int, object, bool]]], restart: "
+                    "collections.abc.Callable[[], None], step: int) -> bool"),
             "Whether an earlier step that still waited was folded into this one.")
         .def(
             "submit_changes",
@@ -255,7 +263,10 @@ void bind_publishing(nb::module_& module) {
                 AsyncPublisher& publisher = self.publisher();
                 return long_call([&] { return publisher.submit(changes, step); }).folded;
             },
-            "schema"_a, "next"_a, "step"_a)
+            "schema"_a, "next"_a, "step"_a,
+            nb::sig("def submit_changes(self, schema: Schema, next: collections.abc.Callable[[], "
+                    "tuple[int, int, "
+                    "object, object, object] | None], step: int) -> bool"))
         .def("flush",
              [](PublishSession& self) {
                  AsyncPublisher& publisher = self.publisher();
@@ -280,9 +291,12 @@ void bind_publishing(nb::module_& module) {
         .def("stop", &PublishSession::stop)
         .def("stop_within", &PublishSession::stop_within, "seconds"_a,
              "Whether the upload under way has ended; if not, stop() would wait for it.")
-        .def("news", &news_list, "Reports and exceptions since the last call.")
+        .def("news", &news_list, nb::sig("def news(self) -> list[PublishReport | Exception]"),
+             "Reports and exceptions since the last call.")
         .def("take_adopted", &PublishSession::take_adopted)
-        .def("take_moves", &moves_list)
+        .def("take_moves", &moves_list,
+             nb::sig("def take_moves(self) -> list[tuple[int, int, bytes, bytes]]"),
+             "[(tensor, first element, positions, new bits), …] since the last call.")
         .def("read_baseline", &read_baseline, "tensor"_a, "into"_a);
     module.def(
         "keep_for_ever",

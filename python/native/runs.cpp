@@ -57,7 +57,7 @@ void bind_lines(nb::module_& module) {
         .def_ro("step", &ReplicaLine::step)
         .def_ro("lag_steps", &ReplicaLine::lag_steps)
         .def_ro("seen_ms", &ReplicaLine::seen_ms, "Age of its last heartbeat.")
-        .def_ro("state", &ReplicaLine::state);
+        .def_ro("status", &ReplicaLine::state);
     nb::class_<AnchorLine>(module, "AnchorLine", "A whole checkpoint in the bucket.")
         .def_ro("seq", &AnchorLine::seq)
         .def_ro("step", &AnchorLine::step)

@@ -1,5 +1,5 @@
-// The ranks of a sharded trainer, and the one that commits. Calls and slips cross as they travel
-// between ranks: a line of text, and bytes.
+// The ranks of a sharded trainer, and the one that commits. Calls and shard manifests cross as they
+// travel between ranks: a line of text, and bytes.
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -49,23 +49,6 @@ nb::bytes bytes_of(const std::vector<std::byte>& bytes) {
     return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-nb::dict report_dict(const PublishReport& report) {
-    nb::dict dict;
-    dict["seq"] = report.seq;
-    dict["epoch"] = report.epoch;
-    dict["step"] = report.step;
-    dict["kind"] = report.kind;
-    dict["state"] = to_text(report.state);
-    dict["rewound"] = report.rewound;
-    dict["changed"] = report.changed_elements;
-    dict["total"] = report.total_elements;
-    dict["delta_bytes"] = report.delta_bytes;
-    dict["anchor_bytes"] = report.anchor_bytes;
-    dict["uploaded_bytes"] = report.uploaded_bytes;
-    dict["commit_seconds"] = report.commit_seconds;
-    return dict;
-}
-
 ShardWriter open_writer(const Location& where, const std::vector<SchemaEntry>& schema,
                         std::uint64_t rank, const std::vector<SpanEntry>& spans,
                         const OptionalPath& scratch, unsigned threads, unsigned log2,
@@ -95,18 +78,13 @@ void add(ShardWriter& self, const nb::list& spans) {
     long_call([&] { return self.add(views); });
 }
 
-nb::dict finish(ShardWriter& self) {
-    const CodedShard coded = long_call([&] { return self.finish(); });
-    nb::dict dict;
-    dict["changed"] = coded.changed_elements;
-    dict["total"] = coded.total_elements;
-    dict["payload_bytes"] = coded.payload_bytes;
-    dict["seconds"] = coded.seconds;
-    return dict;
-}
-
 void bind_writer(nb::module_& module) {
     module.attr("SHARD_LOG2_BLOCK_ELEMENTS") = kShardLog2BlockElements;
+    nb::class_<CodedShard>(module, "CodedShard", "What one rank coded for a step.")
+        .def_ro("changed_elements", &CodedShard::changed_elements)
+        .def_ro("total_elements", &CodedShard::total_elements)
+        .def_ro("payload_bytes", &CodedShard::payload_bytes)
+        .def_ro("seconds", &CodedShard::seconds);
     nb::class_<ShardWriter>(module, "ShardWriter", "One rank's blocks, coded and uploaded.")
         .def_prop_ro("base", [](const ShardWriter& self) { return text_of(self.base()); })
         .def(
@@ -126,8 +104,10 @@ void bind_writer(nb::module_& module) {
                 value_of(self.begin(value_of(parse_call(call))));
             },
             "call"_a)
-        .def("add", &add, "spans"_a, "The bytes of the next spans.")
-        .def("finish", &finish)
+        .def("add", &add, "spans"_a,
+             nb::sig("def add(self, spans: collections.abc.Sequence[object]) -> None"),
+             "The bytes of the next spans.")
+        .def("finish", [](ShardWriter& self) { return long_call([&] { return self.finish(); }); })
         .def(
             "deliver",
             [](ShardWriter& self, const std::string& call) {
@@ -150,14 +130,14 @@ void bind_writer(nb::module_& module) {
 }
 
 /// Rank 0, for one schema.
-struct WovenSession {
+struct ShardCommitter {
     Schema schema;
     WovenPublisher publisher;
 
-    std::vector<std::vector<std::byte>> slips_of(const nb::list& slips) const {
+    std::vector<std::vector<std::byte>> manifests_of(const nb::list& manifests) const {
         std::vector<std::vector<std::byte>> out;
-        for (const nb::handle slip : slips) {
-            const auto bytes = nb::cast<nb::bytes>(slip);
+        for (const nb::handle manifest : manifests) {
+            const auto bytes = nb::cast<nb::bytes>(manifest);
             const auto* data = reinterpret_cast<const std::byte*>(bytes.c_str());
             out.emplace_back(data, data + bytes.size());
         }
@@ -165,12 +145,12 @@ struct WovenSession {
     }
 };
 
-WovenSession open_woven(const Location& where, const std::vector<SchemaEntry>& schema,
-                        std::uint64_t anchor_every, const Trust& trust,
-                        const OptionalPath& sign_key, const OptionalPath& certificate,
-                        const std::map<std::string, std::string>& metadata,
-                        const std::vector<fs::path>& side_files, const OptionalPath& scratch,
-                        std::optional<double> expires_after) {
+ShardCommitter open_committer(const Location& where, const std::vector<SchemaEntry>& schema,
+                              std::uint64_t anchor_every, const Trust& trust,
+                              const OptionalPath& sign_key, const OptionalPath& certificate,
+                              const std::map<std::string, std::string>& metadata,
+                              const std::vector<fs::path>& side_files, const OptionalPath& scratch,
+                              std::optional<double> expires_after) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
@@ -185,48 +165,49 @@ WovenSession open_woven(const Location& where, const std::vector<SchemaEntry>& s
             })};
 }
 
-void bind_woven(nb::module_& module) {
-    nb::class_<WovenSession>(module, "WovenSession", "Rank 0: calls the ranks, and commits.")
+void bind_committer(nb::module_& module) {
+    nb::class_<ShardCommitter>(module, "ShardCommitter", "Rank 0: calls the ranks, and commits.")
         .def(
             "call",
-            [](WovenSession& self, std::uint64_t step, bool whole) {
+            [](ShardCommitter& self, std::uint64_t step, bool whole) {
                 return write_call(
                     long_call([&] { return self.publisher.call(self.schema, step, whole); }));
             },
             "step"_a, "whole"_a = false)
         .def(
             "commit",
-            [](WovenSession& self, const std::string& call, const nb::list& slips) {
+            [](ShardCommitter& self, const std::string& call, const nb::list& manifests) {
                 const ShardCall parsed = value_of(parse_call(call));
-                const auto bytes = self.slips_of(slips);
-                return report_dict(
-                    long_call([&] { return self.publisher.commit(parsed, self.schema, bytes); }));
+                const auto bytes = self.manifests_of(manifests);
+                return long_call([&] { return self.publisher.commit(parsed, self.schema, bytes); });
             },
-            "call"_a, "slips"_a)
+            "call"_a, "manifests"_a,
+            nb::sig("def commit(self, call: str, manifests: list[bytes]) -> PublishReport"))
         .def_prop_ro("landing",
-                     [](const WovenSession& self) { return text_of(self.publisher.result()); })
+                     [](const ShardCommitter& self) { return text_of(self.publisher.result()); })
         .def("anchor_call",
-             [](const WovenSession& self) {
+             [](const ShardCommitter& self) {
                  const auto call = self.publisher.anchor_call();
                  return call ? std::optional(write_call(*call)) : std::nullopt;
              })
         .def(
             "commit_anchor",
-            [](WovenSession& self, const std::string& call, const nb::list& slips) {
+            [](ShardCommitter& self, const std::string& call, const nb::list& manifests) {
                 const ShardCall parsed = value_of(parse_call(call));
-                const auto bytes = self.slips_of(slips);
-                return report_dict(long_call(
-                    [&] { return self.publisher.commit_anchor(parsed, self.schema, bytes); }));
+                const auto bytes = self.manifests_of(manifests);
+                return long_call(
+                    [&] { return self.publisher.commit_anchor(parsed, self.schema, bytes); });
             },
-            "call"_a, "slips"_a)
+            "call"_a, "manifests"_a,
+            nb::sig("def commit_anchor(self, call: str, manifests: list[bytes]) -> PublishReport"))
         .def("heartbeat",
-             [](WovenSession& self) { long_call([&] { return self.publisher.heartbeat(); }); })
+             [](ShardCommitter& self) { long_call([&] { return self.publisher.heartbeat(); }); })
         .def_prop_ro("next_step",
-                     [](const WovenSession& self) { return self.publisher.next_step(); })
+                     [](const ShardCommitter& self) { return self.publisher.next_step(); })
         .def_prop_ro("has_state",
-                     [](const WovenSession& self) { return self.publisher.at().state_seq != 0; })
-        .def_prop_ro("run", [](const WovenSession& self) { return self.publisher.run(); });
-    module.def("open_woven_session", &open_woven, "where"_a, "schema"_a, "anchor_every"_a = 0,
+                     [](const ShardCommitter& self) { return self.publisher.at().state_seq != 0; })
+        .def_prop_ro("run", [](const ShardCommitter& self) { return self.publisher.run(); });
+    module.def("open_shard_committer", &open_committer, "where"_a, "schema"_a, "anchor_every"_a = 0,
                "trust"_a = Trust{}, "sign_key"_a = nb::none(), "certificate"_a = nb::none(),
                "metadata"_a = PublishOptions().metadata, "side_files"_a = std::vector<fs::path>{},
                "scratch"_a = nb::none(), "expires_after"_a = nb::none());
@@ -236,7 +217,7 @@ void bind_woven(nb::module_& module) {
 
 void bind_sharding(nb::module_& module) {
     bind_writer(module);
-    bind_woven(module);
+    bind_committer(module);
     module.def(
         "pull_head",
         [](const Location& where, const fs::path& folder, const Trust& trust, unsigned threads) {

@@ -180,7 +180,7 @@ void bind_stores(nb::module_& module) {
             const HubAccess access = value_of(hub_access(address));
             return nb::make_tuple(address.id(), address.prefix, access.gateway, access.lacking);
         },
-        nb::arg("url"),
+        nb::arg("url"), nb::sig("def hub_access(url: str) -> tuple[str, str, str, str]"),
         "(bucket, prefix, S3 gateway or \"\", what it takes to use that) of an hf:// address.");
     module.def(
         "open_location",

@@ -1,28 +1,29 @@
 """wisp: weights in sparse patches. Delta weight sync for reinforcement learning, bit for bit."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from . import stores
 from ._native import kernel_name
 from ._native import version as __version__
 from .checkpoints import Delta, apply, diff, digest, inspect, merge, verify
 from .errors import (
-    Conflict,
-    Corrupt,
-    Denied,
+    ConflictError,
+    CorruptError,
+    DeniedError,
     Error,
-    Fenced,
-    Forked,
-    Gap,
-    Incapable,
-    Internal,
-    Invalid,
-    NoRun,
-    NoSpace,
-    NotFound,
-    Unavailable,
-    Unsupported,
-    WrongBase,
+    FencedError,
+    ForkedError,
+    GapError,
+    IncapableError,
+    InternalError,
+    InvalidError,
+    NoRunError,
+    NoSpaceError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    WrongBaseError,
 )
 from .follower import Follower, SyncReport
 from .publisher import Publisher, PublishStats
@@ -30,34 +31,45 @@ from .runs import compact, doctor, export, init, log, retain, scrub, status
 from .targets import Changes, TensorChange
 
 if TYPE_CHECKING:
+    from . import engine as engine
+    from . import hf as hf
+    from . import plot as plot
+    from . import sglang as sglang
+    from . import sharded as sharded
+    from . import trl as trl
+    from . import vllm as vllm
     from .sharded import ShardedPublisher, ShardedReport
+
+#: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
+#: for.
+_SUBMODULES = ("engine", "hf", "plot", "sglang", "sharded", "trl", "vllm")
 
 __all__ = [
     "Changes",
-    "Conflict",
-    "Corrupt",
+    "ConflictError",
+    "CorruptError",
     "Delta",
-    "Denied",
+    "DeniedError",
     "Error",
-    "Fenced",
+    "FencedError",
     "Follower",
-    "Forked",
-    "Gap",
-    "Incapable",
-    "Internal",
-    "Invalid",
-    "NoRun",
-    "NoSpace",
-    "NotFound",
+    "ForkedError",
+    "GapError",
+    "IncapableError",
+    "InternalError",
+    "InvalidError",
+    "NoRunError",
+    "NoSpaceError",
+    "NotFoundError",
     "PublishStats",
     "Publisher",
     "ShardedPublisher",
     "ShardedReport",
     "SyncReport",
     "TensorChange",
-    "Unavailable",
-    "Unsupported",
-    "WrongBase",
+    "UnavailableError",
+    "UnsupportedError",
+    "WrongBaseError",
     "__version__",
     "apply",
     "compact",
@@ -78,10 +90,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # What needs torch is imported when it is asked for.
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
     if name in ("ShardedPublisher", "ShardedReport"):
-        from . import sharded
-
-        return getattr(sharded, name)
+        return getattr(import_module(".sharded", __name__), name)
     raise AttributeError(f"module 'wisp' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
-from .errors import Invalid
+from .errors import InvalidError
 from .reports import give_repr, html_table, human_bytes, human_count
 from .tensors import host_weights
 
@@ -129,7 +129,9 @@ def apply(
         output = None if out is None else os.fspath(out)
         return _native.apply(os.fspath(base), _paths(deltas), output, quick, threads)
     if out is not None:
-        raise Invalid("arrays are overwritten where they lie; `out` is for checkpoints on disk")
+        raise InvalidError(
+            "arrays are overwritten where they lie; `out` is for checkpoints on disk"
+        )
     return _native.apply_in_memory(host_weights(base, writable=True), _paths(deltas), threads)
 
 

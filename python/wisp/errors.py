@@ -5,22 +5,22 @@ from __future__ import annotations
 import errno
 
 __all__ = [
-    "Conflict",
-    "Corrupt",
-    "Denied",
+    "ConflictError",
+    "CorruptError",
+    "DeniedError",
     "Error",
-    "Fenced",
-    "Forked",
-    "Gap",
-    "Incapable",
-    "Internal",
-    "Invalid",
-    "NoRun",
-    "NoSpace",
-    "NotFound",
-    "Unavailable",
-    "Unsupported",
-    "WrongBase",
+    "FencedError",
+    "ForkedError",
+    "GapError",
+    "IncapableError",
+    "InternalError",
+    "InvalidError",
+    "NoRunError",
+    "NoSpaceError",
+    "NotFoundError",
+    "UnavailableError",
+    "UnsupportedError",
+    "WrongBaseError",
 ]
 
 
@@ -32,91 +32,91 @@ class Error(Exception):
     retry_after_ms: int | None = None
 
 
-class Invalid(Error, ValueError):
+class InvalidError(Error, ValueError):
     """Fix the call."""
 
     kind = "invalid"
 
 
-class NotFound(Error, LookupError):
+class NotFoundError(Error, LookupError):
     """Wait, or take an anchor."""
 
     kind = "not_found"
 
 
-class Corrupt(Error):
+class CorruptError(Error):
     """Fetch again, then take an anchor."""
 
     kind = "corrupt"
 
 
-class WrongBase(Error):
+class WrongBaseError(Error):
     """The weights are not those that the delta was made from: plan again from where you are."""
 
     kind = "wrong_base"
 
 
-class Denied(Error):
+class DeniedError(Error):
     """Fix credentials or permissions."""
 
     kind = "denied"
 
 
-class Conflict(Error):
+class ConflictError(Error):
     """Refresh and retry."""
 
     kind = "conflict"
 
 
-class Fenced(Error):
+class FencedError(Error):
     """Stop: a newer writer owns the run."""
 
     kind = "fenced"
 
 
-class Unavailable(Error):
+class UnavailableError(Error):
     """Retry later."""
 
     kind = "unavailable"
 
 
-class Unsupported(Error):
+class UnsupportedError(Error):
     """Upgrade, or ask for something else."""
 
     kind = "unsupported"
 
 
-class NoSpace(Error):
+class NoSpaceError(Error):
     """Free room on the disk."""
 
     kind = "no_space"
 
 
-class NoRun(Error):
+class NoRunError(Error):
     """Check the address, or start a run there."""
 
     kind = "no_run"
 
 
-class Gap(Error):
+class GapError(Error):
     """The history needed is gone: start over from an anchor."""
 
     kind = "gap"
 
 
-class Forked(Error):
+class ForkedError(Error):
     """Stop and look: another history, a rollback, or another run."""
 
     kind = "forked"
 
 
-class Incapable(Error):
+class IncapableError(Error):
     """Use another store, or one writer only."""
 
     kind = "incapable"
 
 
-class Internal(Error):
+class InternalError(Error):
     """Report our bug."""
 
     kind = "internal"
@@ -129,7 +129,7 @@ _BY_KIND: dict[str, type[Error]] = {
 
 def exception_of(kind: str, text: str, retry_after_ms: int | None = None) -> Error:
     """The exception for an error of the library."""
-    made = _BY_KIND.get(kind, Internal)(text)
+    made = _BY_KIND.get(kind, InternalError)(text)
     made.retry_after_ms = retry_after_ms
     return made
 
@@ -139,10 +139,10 @@ def kind_of(exception: BaseException) -> str:
     if isinstance(exception, Error):
         return exception.kind
     if isinstance(exception, FileNotFoundError):
-        return NotFound.kind
+        return NotFoundError.kind
     if isinstance(exception, PermissionError):
-        return Denied.kind
+        return DeniedError.kind
     if isinstance(exception, OSError):
         full = exception.errno in (errno.ENOSPC, errno.EDQUOT)
-        return NoSpace.kind if full else Unavailable.kind
-    return Internal.kind
+        return NoSpaceError.kind if full else UnavailableError.kind
+    return InternalError.kind

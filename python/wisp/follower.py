@@ -10,15 +10,14 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from . import _native
-from .errors import Invalid, Unavailable
+from .errors import InvalidError, UnavailableError
 from .forks import OfOneProcess
-from .reports import give_repr, html_table, human_bytes, human_count, human_seconds
-from .runs import trust_of
+from .runs import TrustedKeys, trust_of
 from .stores import RunAddress, location
+from .sync_report import SyncReport
 from .targets import connect
 
 __all__ = ["Follower", "SyncReport"]
@@ -27,43 +26,10 @@ __all__ = ["Follower", "SyncReport"]
 _PATIENCE = 0.8
 _PATIENCE_WITH_FAREWELL = 0.3
 
+FollowerStatus = Literal["new", "idle", "following", "rolled_back", "failed", "closed"]
 
-@dataclass(frozen=True)
-class SyncReport:
-    """Where a follower stands, and what it took to get there."""
 
-    step: int | None  #: None: nothing was published yet
-    seq: int
-    state: str
-    moved: bool
-    joined: bool  #: by a whole state, not by deltas alone
-    changed_elements: int
-    fetched_bytes: int
-    lag_steps: int
-    expired: bool
-    seconds: float
-    faults: tuple[str, ...]  #: what went wrong and was worked around
-
-    def _rows(self) -> list[tuple[str, str]]:
-        how = "joined" if self.joined else "applied" if self.moved else "already there"
-        rows = [("step", str(self.step)), ("how", how)]
-        if self.moved:
-            rows += [
-                ("changed", human_count(self.changed_elements)),
-                ("fetched", human_bytes(self.fetched_bytes)),
-                ("in", human_seconds(self.seconds)),
-            ]
-        if self.lag_steps:
-            rows.append(("behind", f"{self.lag_steps} steps"))
-        if self.expired:
-            rows.append(("stale", "the run has fallen silent"))
-        return rows + [("fault", fault) for fault in self.faults]
-
-    def __repr__(self) -> str:
-        return f"<SyncReport {', '.join(f'{label} {text}' for label, text in self._rows())}>"
-
-    def _repr_html_(self) -> str:
-        return html_table("SyncReport", [], self._rows())
+_Position = _native.FollowReport | _native.FollowEvent
 
 
 class Follower(OfOneProcess):
@@ -78,7 +44,7 @@ class Follower(OfOneProcess):
     base: a checkpoint to start from instead of fetching an anchor.
     trust: public keys (text or files); with any, only what they signed or certified is accepted.
     min_serial: certificates with a lower serial are revoked.
-    run_id: the identity of the run that must be there (wisp.init tells it); another is Forked.
+    run_id: the identity of the run that must be there (wisp.init tells it); another is ForkedError.
     scratch: a folder for what is being fetched, kept so that a restart resumes; else a
         temporary one.
     replica_id: the name under which `wisp.status` shows this follower.
@@ -89,6 +55,10 @@ class Follower(OfOneProcess):
     own_copy: follow through a copy in host memory even where that is not needed.
     strict: tensors of the target that the run does not have are an error.
     on_step: called with a `FollowEvent` after each move; what it raises ends the call under way.
+    on_event: the same for every event: also faults that were worked around, and looks that found
+        nothing more to do (`kind` "fault" and "waiting").
+    layout: "wisp", or "trl" for a bucket in TRL's layout (doc/trl.md). Nothing is signed there and
+        nobody sees who follows: `trust`, `min_serial`, `run_id` and `replica_id` are refused.
     """
 
     def __init__(
@@ -97,7 +67,7 @@ class Follower(OfOneProcess):
         target: Any,
         *,
         base: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -111,33 +81,43 @@ class Follower(OfOneProcess):
         own_copy: bool = False,
         strict: bool = True,
         on_step: Callable[[_native.FollowEvent], object] | None = None,
+        on_event: Callable[[_native.FollowEvent], object] | None = None,
+        layout: Literal["wisp", "trl"] = "wisp",
         threads: int = 0,
         parallel_fetches: int = 4,
     ) -> None:
+        if layout not in ("wisp", "trl"):
+            raise InvalidError('layout is "wisp" or "trl"')
+        if layout == "trl" and (trust or min_serial or run_id or replica_id):
+            raise InvalidError(
+                "TRL's layout has no place for trust, min_serial, run_id and replica_id; follow a "
+                "run in wisp's own layout"
+            )
         self.on_step = on_step
+        self.on_event = on_event
         self._place = location(run)
         self._poll = max(poll, self._place.poll)
         self._changed = threading.Condition()
         self._moving = threading.Lock()  # one thread moves the session at a time
         self._thread: threading.Thread | None = None
         self._left_behind: threading.Thread | None = None  # in a store that it cannot leave
-        self._abandoned = False  # the replica was taken away from whoever moved it
+        self._abandoned = False  # the replica was taken away from the thread that moved it
         self._holder: int | None = None
         self._error: BaseException | None = None
         self._events: list[_native.FollowEvent] = []
         self._passes = 0  # how often the background thread found nothing more to do
         self._step: int | None = None
-        self._state = "new"
+        self._status: FollowerStatus = "new"
         me = weakref.ref(self)  # the session must not keep its owner alive
 
-        def on_event(event: _native.FollowEvent) -> None:
+        def take(event: _native.FollowEvent) -> None:
             owner = me()
             if owner is not None:
                 owner._take(event)
 
         self._session = _native.FollowSession(
             self._place,
-            on_event,
+            take,
             trust_of(trust, min_serial, run_id),
             None if base is None else os.fspath(base),
             None if scratch is None else os.fspath(scratch),
@@ -148,11 +128,10 @@ class Follower(OfOneProcess):
             accept_rewind,
             threads,
             parallel_fetches,
+            layout == "trl",
         )
         self._own(self._session)
-        connect(
-            self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device
-        )
+        connect(self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device)
 
     @property
     def step(self) -> int | None:
@@ -160,15 +139,15 @@ class Follower(OfOneProcess):
         return self._step
 
     @property
-    def state(self) -> str:
-        """"new", "idle", "following", "rolled_back", "failed" or "closed"."""
-        return self._state
+    def status(self) -> FollowerStatus:
+        """What the follower is about; which weights it holds, SyncReport.state says."""
+        return self._status
 
     def sync(self) -> SyncReport:
         """Goes to the newest step there is and returns. Wakes the background thread if it runs."""
         self._forbid_when_held("sync()")
         if self._thread is not None:
-            return self._sync_behind()
+            return self._sync_in_background()
         self._take_back()
         with self._moving:
             return self._sync_here()
@@ -194,8 +173,8 @@ class Follower(OfOneProcess):
     def start(self) -> Follower:
         """Follows the run on a thread of its own until stop(). Errors end it; see `error`."""
         self._forbid_when_held("start()")
-        if self._state == "closed":
-            raise Invalid("this follower is closed")
+        if self._status == "closed":
+            raise InvalidError("this follower is closed")
         if self._thread is not None:
             return self
         self._take_back()
@@ -203,7 +182,7 @@ class Follower(OfOneProcess):
         self._session.arm()
         self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
         _running.add(self)
-        self._state = "following"
+        self._status = "following"
         self._thread.start()
         return self
 
@@ -220,6 +199,18 @@ class Follower(OfOneProcess):
         if error is not None:
             raise error
 
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until the background thread has ended; whether it has, or there is none."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+        return not self._alive()
+
+    def wake(self) -> None:
+        """Has the background thread look for a new step now."""
+        self._require_own()
+        self._session.wake()
+
     @property
     def error(self) -> BaseException | None:
         """What ended the background thread, if anything did."""
@@ -228,15 +219,15 @@ class Follower(OfOneProcess):
     def rollback(self) -> int | None:
         """Back to the step before the last one, and stays there until sync() or start() is called.
 
-        NotFound when no step was taken since the follower joined or last went back; Unsupported for
-        folders (`wisp.export` writes any step). Ends the background thread.
+        NotFoundError when no step was taken since the follower joined or last went back;
+        UnsupportedError for folders (`wisp.export` writes any step). Ends the background thread.
         """
         self._forbid_when_held("rollback()")
         self._halt()
         self._take_back()
         with self._moving:
             self._step = self._session.step_back()
-            self._state = "rolled_back"
+            self._status = "rolled_back"
             return self._step
 
     def verify(self) -> bool:
@@ -277,17 +268,17 @@ class Follower(OfOneProcess):
         Returns within about a second, as stop() does.
         """
         self._require_own()
-        if self._state == "closed":
+        if self._status == "closed":
             return
         self._halt()
-        self._state = "closed"
+        self._status = "closed"
         end = time.monotonic() + _PATIENCE
         while self._left_behind is None and not self._moving.acquire(timeout=0.05):
             self._session.halt()
             if time.monotonic() > end:
                 self._abandon()
                 self._warn_of_left_behind()
-                return  # whoever moves it shuts it
+                return  # the thread that moves it shuts it
         if self._left_behind is None:
             self._moving.release()
             self._shut()
@@ -300,16 +291,16 @@ class Follower(OfOneProcess):
             self.close()
 
     def __repr__(self) -> str:
-        return f"<Follower of {self._place.url}, step {self._step}, {self._state}>"
+        return f"<Follower of {self._place.url}, step {self._step}, {self._status}>"
 
     def _forbid_when_held(self, what: str) -> None:
         self._require_own()
         if self._holder == threading.get_ident():
-            raise Invalid(f"{what} inside hold() would wait for itself")
+            raise InvalidError(f"{what} inside hold() would wait for itself")
 
     def _sync_here(self) -> SyncReport:
-        if self._state == "closed":
-            raise Invalid("this follower is closed")
+        if self._status == "closed":
+            raise InvalidError("this follower is closed")
         started = time.monotonic()
         self._events = []
         self._session.arm()
@@ -322,7 +313,7 @@ class Follower(OfOneProcess):
         self._become("idle")
         return self._report(report, self._events, time.monotonic() - started)
 
-    def _sync_behind(self) -> SyncReport:
+    def _sync_in_background(self) -> SyncReport:
         started = time.monotonic()
         with self._changed:
             self._events = []
@@ -338,15 +329,17 @@ class Follower(OfOneProcess):
             return self._report(last, list(self._events), time.monotonic() - started)
 
     def _raise_if_out_of_reach(self) -> None:
-        """The background thread waits for a store that is away; whoever asks wants to know."""
+        """The background thread waits for a store that is away; a caller wants to know."""
         for event in self._events:
-            if event.kind == "fault" and event.fault_kind == Unavailable.kind:
-                raise Unavailable(event.fault)
+            if event.kind == "fault" and event.fault_kind == UnavailableError.kind:
+                raise UnavailableError(event.fault)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _report(self, at: Any, events: list[_native.FollowEvent], seconds: float) -> SyncReport:
+    def _report(
+        self, at: _Position | None, events: list[_native.FollowEvent], seconds: float
+    ) -> SyncReport:
         moves = [event for event in events if event.kind in ("applied", "joined")]
         return SyncReport(
             step=self._step,
@@ -360,6 +353,7 @@ class Follower(OfOneProcess):
             expired=at.expired if at else False,
             seconds=seconds,
             faults=tuple(event.fault for event in events if event.kind == "fault"),
+            unproven=at.unproven if at else False,
         )
 
     def _follow(self) -> None:
@@ -369,7 +363,7 @@ class Follower(OfOneProcess):
                     self._session.follow()
                 finally:
                     self._shut_if_closed()
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks next
+        except BaseException as error:
             if threading.current_thread() is not self._left_behind:
                 self._error = error
                 self._become("failed")
@@ -381,7 +375,7 @@ class Follower(OfOneProcess):
         if thread is None:
             return
         if thread is threading.current_thread():
-            raise Invalid("on_step cannot stop the thread that it runs on; raise instead")
+            raise InvalidError("on_step cannot stop the thread that it runs on; raise instead")
         self._session.halt()
         thread.join(_PATIENCE)
         if thread.is_alive():
@@ -389,8 +383,8 @@ class Follower(OfOneProcess):
             self._left_behind = thread if thread.is_alive() else None
         self._thread = None
         _running.discard(self)
-        if self._state == "following":
-            self._state = "idle"
+        if self._status == "following":
+            self._status = "idle"
         if self._left_behind is not None:
             self._warn_of_left_behind()
 
@@ -404,10 +398,10 @@ class Follower(OfOneProcess):
 
     def _take_back(self) -> None:
         """The replica, from a thread that was left behind and has come back since."""
-        if self._state == "closed":
-            raise Invalid("this follower is closed")
+        if self._status == "closed":
+            raise InvalidError("this follower is closed")
         if self._left_behind is not None and self._left_behind.is_alive():
-            raise Unavailable(
+            raise UnavailableError(
                 f"the store of {self._place.url} still holds a thread of this follower; wait for "
                 "it to return, or make another follower"
             )
@@ -421,13 +415,13 @@ class Follower(OfOneProcess):
         self._abandoned = True
         self._session.abandon()
 
-    def _become(self, state: str) -> None:
-        if self._state != "closed":
-            self._state = state
+    def _become(self, status: FollowerStatus) -> None:
+        if self._status != "closed":
+            self._status = status
 
     def _shut_if_closed(self) -> None:
-        """By whoever was moving it when close() could not wait any longer."""
-        if self._state == "closed":
+        """By the thread that moved it when close() could not wait any longer."""
+        if self._status == "closed":
             self._session.shut()
 
     def _shut(self) -> None:
@@ -450,6 +444,8 @@ class Follower(OfOneProcess):
             self._changed.notify_all()
         if moved and self.on_step is not None:
             self.on_step(event)
+        if self.on_event is not None:
+            self.on_event(event)
 
 
 #: Followers with a background thread: it must be gone before the interpreter is.
@@ -463,15 +459,3 @@ def _halt_all() -> None:
         follower._session.halt()
     for follower in followers:
         follower._halt()
-
-
-give_repr(
-    _native.FollowEvent,
-    lambda e: [
-        ("", e.kind),
-        ("step", str(e.step)),
-        ("changed", human_count(e.changed_elements)),
-        ("fetched", human_bytes(e.fetched_bytes)),
-        *([("fault", e.fault)] if e.fault else []),
-    ],
-)

@@ -1,7 +1,7 @@
 """After a fork: what belongs to the parent is inert in the child, and says so.
 
-Threads do not survive a fork, and locks that they held are held for ever. So a child must neither use
-nor destroy what works with threads; it leaks it, and can always exit.
+Threads do not survive a fork, and locks that they held are held for ever. So a child must neither
+use nor destroy what works with threads; it leaks it, and can always exit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _native
-from .errors import Invalid
+from .errors import InvalidError
 
 __all__ = ["OfOneProcess"]
 
 
 class OfOneProcess:
-    """Mixin for what works with native threads: usable in the process that made it, and no other."""
+    """Mixin for what works with native threads: usable only in the process that made it."""
 
     _process = 0
     _natives: Iterable[Any] = ()
@@ -36,9 +36,9 @@ class OfOneProcess:
     def _require_own(self) -> None:
         if self._is_inherited:
             what = type(self).__name__.lower()
-            raise Invalid(
-                f"this {what} belongs to process {self._process}; process {os.getpid()}, forked from "
-                "it, has to make its own"
+            raise InvalidError(
+                f"this {what} belongs to process {self._process}; process {os.getpid()}, forked "
+                "from it, has to make its own"
             )
 
 

@@ -1,6 +1,6 @@
 """Publishing from any trainer of `transformers` or TRL: GRPO, SFT, DPO and the rest.
 
-    trainer = Trainer(model, args, ..., callbacks=[PublishCallback("s3://bucket/run")])
+trainer = Trainer(model, args, ..., callbacks=[PublishCallback("s3://bucket/run")])
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import tempfile
 from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 
-from .model_files import write_model_files
+from .model_files import ModelFiles
 from .publisher import Publisher
 from .staging import unwrapped
 from .stores import RunAddress
@@ -33,9 +32,9 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
 
     The initial weights are published when training begins, so that rollout servers can start; the
     step is the trainer's global step. Other options are those of wisp.Publisher. The model's
-    configuration goes beside full checkpoints, so that followers' folders can be loaded. With several
-    processes that hold the same model the first publishes; a model sharded by FSDP2 is published
-    by all ranks together (wisp.ShardedPublisher).
+    configuration goes beside full checkpoints, so that followers' folders can be loaded. With
+    several processes that hold the same model the first publishes; a model sharded by FSDP2 is
+    published by all ranks together (wisp.ShardedPublisher).
     """
 
     def __init__(self, run: RunAddress, *, every: int = 1, **options: Any) -> None:
@@ -47,7 +46,7 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         self.publisher: Any = None  #: of the newest training, for its stats
         self._open: Any = None  # the same, until it is closed
         self._last: int | None = None
-        self._side_files: tempfile.TemporaryDirectory[str] | None = None
+        self._model_files = ModelFiles()
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Trainers tell callbacks nothing of exceptions, so train() is watched."""
@@ -73,7 +72,9 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         if _is_sharded(model):
             from .sharded import ShardedPublisher
 
-            self.publisher = ShardedPublisher(self.run, model, **self._with_side_files(model, kwargs))
+            self.publisher = ShardedPublisher(
+                self.run, model, **self._with_side_files(model, kwargs)
+            )
         elif state.is_world_process_zero:
             self.publisher = Publisher(self.run, model, **self._with_side_files(model, kwargs))
         self._open = self.publisher
@@ -95,9 +96,7 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
             if publisher is not None:
                 publisher.close()
         finally:
-            if self._side_files is not None:
-                self._side_files.cleanup()
-                self._side_files = None
+            self._model_files.remove()
 
     def _close_after_failure(self) -> None:
         try:
@@ -115,9 +114,8 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         """Configuration and tokenizer as files, unless the user named files."""
         if "side_files" in self.options:
             return self.options
-        self._side_files = tempfile.TemporaryDirectory(prefix="wisp-")
-        files = write_model_files(
-            self._side_files.name, model, kwargs.get("processing_class"), self.options.get("dtype")
+        files = self._model_files.write(
+            model, kwargs.get("processing_class"), self.options.get("dtype")
         )
         return {**self.options, "side_files": files}
 

@@ -22,7 +22,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from .errors import Denied, Invalid, NotFound, Unavailable
+from .errors import DeniedError, InvalidError, NotFoundError, UnavailableError
 from .stores import Store
 
 __all__ = ["HubStore"]
@@ -40,13 +40,13 @@ def _hub() -> Any:
         import hf_xet  # noqa: F401
         import huggingface_hub
     except ImportError as missing:
-        raise Denied(
+        raise DeniedError(
             "without S3 keys a bucket of the Hub is reached through huggingface_hub and hf_xet, "
             f"which are not installed ({missing}): pip install 'wisp-sync[hub]'; or set "
             "HF_S3_ACCESS_KEY_ID and HF_S3_SECRET_ACCESS_KEY"
         ) from None
     if not hasattr(huggingface_hub.HfApi, "batch_bucket_files"):
-        raise Denied(
+        raise DeniedError(
             f"huggingface_hub {huggingface_hub.__version__} knows no buckets: "
             "pip install 'wisp-sync[hub]'"
         )
@@ -93,7 +93,8 @@ class _Kept:
 class HubStore(Store):
     """A bucket of the Hub, `HubStore("namespace/name")`; token and endpoint as huggingface_hub's.
 
-    A missing object is NotFound, never passed over. Large objects travel between the Hub and files.
+    A missing object is NotFoundError, never passed over. Large objects travel between the Hub and
+    files.
     """
 
     creates_exclusively = False
@@ -119,7 +120,7 @@ class HubStore(Store):
         self.way = (
             f"the Hugging Face Hub by its own API at {self._api.endpoint} (huggingface_hub "
             f"{hub.__version__}): no conditional writes, so one writer at a time; a second one is "
-            "noticed by whoever follows, not kept out"
+            "noticed by its followers, not kept out"
         )
         self.better = better
         self.poll = _poll_seconds()
@@ -146,7 +147,7 @@ class HubStore(Store):
         """What the API allows: a look, then a write. Two at once may both be told True."""
         try:
             self._metadata(key)
-        except NotFound:
+        except NotFoundError:
             self._add(key, data)
             return True
         return False
@@ -181,7 +182,9 @@ class HubStore(Store):
             found = self._api.get_bucket_file_metadata(self._bucket, key)
         content = found.xet_file_data.file_hash
         if not _HASH.fullmatch(content):
-            raise Unavailable(f"{self.label}: '{key}' has no hash that Xet could know; try again")
+            raise UnavailableError(
+                f"{self.label}: '{key}' has no hash that Xet could know; try again"
+            )
         return content, found.size
 
     def _small(self, key: str, content: str, length: int) -> bytes:
@@ -197,13 +200,15 @@ class HubStore(Store):
             )
         came = to.stat().st_size
         if came != length:
-            raise Unavailable(f"{self.label}: {came} of {length} bytes of '{key}' came; try again")
+            raise UnavailableError(
+                f"{self.label}: {came} of {length} bytes of '{key}' came; try again"
+            )
 
     def head(self, key: str) -> tuple[int, int]:
         with self._told(f"look at '{key}'"):
             found = list(self._api.get_bucket_paths_info(self._bucket, [key]))
         if not found:
-            raise NotFound(f"{self.label} has no object '{key}'")
+            raise NotFoundError(f"{self.label} has no object '{key}'")
         return found[0].size, _written_ms(found[0])
 
     def remove(self, key: str) -> None:
@@ -211,7 +216,7 @@ class HubStore(Store):
         try:
             with self._told(f"remove '{key}'"):
                 self._api.batch_bucket_files(self._bucket, delete=[key])
-        except (Invalid, NotFound):
+        except (InvalidError, NotFoundError):
             # What is not there cannot be removed, says the Hub.
             if list(self._api.get_bucket_paths_info(self._bucket, [key])):
                 raise
@@ -228,7 +233,7 @@ class HubStore(Store):
                     wanted = path.startswith(prefix) and path.encode() > after.encode()
                     if entry.type == "file" and wanted:
                         found.append((path, entry.size, _written_ms(entry)))
-        except NotFound:
+        except NotFoundError:
             with self._told(f"list '{prefix}'"):
                 self._api.bucket_info(self._bucket)
             return []
@@ -248,7 +253,7 @@ class HubStore(Store):
         """What the Hub's client raises, as what wisp's callers act on."""
         try:
             yield
-        except (NotFound, Unavailable):
+        except (NotFoundError, UnavailableError):
             raise
         except Exception as error:
             raise self._translated(error, f"{self.label}: cannot {doing}") from error
@@ -256,27 +261,27 @@ class HubStore(Store):
     def _translated(self, error: Exception, what: str) -> Exception:
         errors = self._hub.errors
         if isinstance(error, errors.EntryNotFoundError):
-            return NotFound(f"{what}: there is no such object")
+            return NotFoundError(f"{what}: there is no such object")
         status = _status_of(error)
         gone = (errors.BucketNotFoundError, errors.RepositoryNotFoundError)
         if isinstance(error, gone) or (status == 404 and isinstance(error, ConnectionError)):
-            return NotFound(
+            return NotFoundError(
                 f"{what}: there is no such bucket, or the token may not see it; create it with "
                 f"`hf buckets create {self._bucket}`, or check the address and HF_TOKEN"
             )
         if status in (401, 403) or isinstance(error, errors.LocalTokenNotFoundError):
-            return Denied(
+            return DeniedError(
                 f"{what}: {_first_line(error)}; set HF_TOKEN, or log in with `hf auth login`, with "
                 "a token that may read this bucket, and write it for publishing"
             )
         if isinstance(error, errors.BucketBatchError):
-            return Invalid(f"{what}: {_first_line(error)}")
+            return InvalidError(f"{what}: {_first_line(error)}")
         if status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429):
-            return Invalid(f"{what}: {_first_line(error)}")
+            return InvalidError(f"{what}: {_first_line(error)}")
         if isinstance(error, (TypeError, AttributeError, ImportError)):
             return error
         # Of what is left, down to a connection that broke inside hf_xet, all may pass.
-        return Unavailable(f"{what}: {_first_line(error)}; try again")
+        return UnavailableError(f"{what}: {_first_line(error)}; try again")
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from typing import Any
 
 
-def write_model_files(folder: str, model: Any, processing_class: Any, dtype: Any) -> list[str]:
-    """Writes what from_pretrained() needs beside the weights into `folder`; the files."""
-    for part in (model, processing_class):
-        saved = getattr(part, "config", part)
-        if hasattr(saved, "save_pretrained"):
-            saved.save_pretrained(folder)
-    config = os.path.join(folder, "config.json")
-    if os.path.exists(config):
-        _say_dtype(config, dtype)
-    files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    return [file for file in files if os.path.isfile(file)]
+class ModelFiles:
+    """A temporary folder of what from_pretrained() needs beside the weights."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def write(self, model: Any, processing_class: Any, dtype: Any) -> list[str]:
+        """Writes the files of `model`, published in `dtype`, and gives their paths."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="wisp-")
+        folder = self._folder.name
+        for part in (model, processing_class):
+            saved = getattr(part, "config", part)
+            if hasattr(saved, "save_pretrained"):
+                saved.save_pretrained(folder)
+        config = os.path.join(folder, "config.json")
+        if os.path.exists(config):
+            _set_dtype(config, dtype)
+        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        return [file for file in files if os.path.isfile(file)]
+
+    def remove(self) -> None:
+        """Removes them; write() makes new ones."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
 
-def _say_dtype(config: str, dtype: Any) -> None:
+def _set_dtype(config: str, dtype: Any) -> None:
     """Loaders take the dtype from the configuration: it must be the one that is published."""
     if dtype is None or not str(dtype).startswith("torch."):
         return

@@ -1,7 +1,8 @@
 """Pictures of a run: bytes per step, where the changes are, and where the time goes.
 
-Needs matplotlib (`pip install wisp-sync[plot]`). Figures are made without pyplot, so nothing pops up
-and no backend is chosen: a notebook shows what is returned, `figure.savefig("run.png")` keeps it.
+Needs matplotlib (`pip install wisp-sync[plot]`). Figures are made without pyplot, so nothing pops
+up and no backend is chosen: a notebook shows what is returned, `figure.savefig("run.png")` keeps
+  it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native, runs
-from .errors import Error, NotFound
+from .errors import Error, NotFoundError
 from .publisher import PublishStats
 from .reports import human_bytes
+from .runs import TrustedKeys
 from .stores import RunAddress, location
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ def _order(layer: str) -> tuple[bool, str, int]:
 
 
 def run(
-    run: RunAddress, *, count: int = 100, stats: Iterable[PublishStats] = (), trust: Any = None
+    run: RunAddress,
+    *,
+    count: int = 100,
+    stats: Iterable[PublishStats] = (),
+    trust: TrustedKeys = None,
 ) -> Figure:
     """Draws the newest `count` commits that are still there; reads their deltas for the heat map.
 
@@ -70,7 +76,9 @@ def _draw_bytes(panel: Any, lines: list[Any], steps: list[Any]) -> None:
         panel.bar([d.step for d in deltas], [d.delta_bytes for d in deltas], label="delta")
     if anchors:
         full = max(a.anchor_bytes for a in anchors)
-        panel.axhline(full, color="tab:red", linewidth=1, label=f"full weights, {human_bytes(full)}")
+        panel.axhline(
+            full, color="tab:red", linewidth=1, label=f"full weights, {human_bytes(full)}"
+        )
         panel.plot(
             [a.step for a in anchors],
             [a.anchor_bytes for a in anchors],
@@ -96,7 +104,7 @@ def _draw_layers(
             continue
         try:
             tensors = _native.changes_by_tensor(place, line.seq, trust)
-        except NotFound:
+        except NotFoundError:
             continue
         except Error as error:
             figure.text(0.01, 0.01, f"step {line.step}: {error}", fontsize=7, wrap=True)
@@ -134,7 +142,9 @@ def _draw_phases(panel: Any, stats: list[PublishStats]) -> None:
         label = "blocked (diff + encode)" if phase == "blocked" else phase
         panel.bar(steps, seconds, bottom=bottom, label=label)
         bottom += seconds
-    panel.set_title("time of each phase; only the first holds the training up", fontsize=10, loc="left")
+    panel.set_title(
+        "time of each phase; only the first holds the training up", fontsize=10, loc="left"
+    )
     panel.set_xlabel("step")
     panel.set_ylabel("seconds")
     panel.legend(fontsize=8, ncols=4)

@@ -6,19 +6,21 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from . import _native, runs
-from .detectors import DeviceDetector
-from .errors import Error, Fenced, Invalid, WrongBase, kind_of
+from .device_diff import DeviceDetector
+from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
+from .exit_flush import ExitFlush
 from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
-from .parting import Parting
-from .reports import Table, human_bytes, human_count, human_seconds
-from .staging import DtypeRule, Stager, schema_of, sources_of
+from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
+from .reports import Table
+from .runs import TrustedKeys
+from .staging import DtypeRule, Source, Stager, schema_of, sources_of
 from .stores import RunAddress, location
+from .tensors import TensorEntry
 
 __all__ = ["PublishStats", "Publisher"]
 
@@ -30,77 +32,13 @@ _SHOWN_DIFFERENCES = 8
 _CLOSING_TRIES = 3
 
 
-@dataclass(frozen=True)
-class PublishStats:
-    """A committed step: what changed, what it cost, and how long the training stood still for it."""
-
-    step: int
-    seq: int
-    epoch: int
-    kind: str
-    state: str
-    changed: int
-    total: int
-    bytes: int
-    full_bytes: int
-    anchor_bytes: int
-    diff_seconds: float
-    upload_seconds: float
-    commit_seconds: float
-    baseline_seconds: float
-    blocked_seconds: float
-    folded: int
-    #: Why an anchor that was due is not in the bucket; it stays due.
-    anchor_failure: str | None = None
-
-    @property
-    def sparsity(self) -> float:
-        """The share of elements that did not change."""
-        return 1 - self.changed / self.total if self.total else 1.0
-
-    @property
-    def ratio(self) -> float:
-        """How many times smaller than the full weights."""
-        return self.full_bytes / self.bytes if self.bytes else float("inf")
-
-    def __str__(self) -> str:
-        size = f"{human_bytes(self.bytes)} ({self.ratio:.0f}x smaller)" if self.bytes else "nothing"
-        if self.kind == "anchor":
-            size = human_bytes(self.bytes)
-        anchor = f" + anchor {human_bytes(self.anchor_bytes)}" if self.anchor_bytes else ""
-        folded = f", {self.folded} folded" if self.folded else ""
-        phases = ", ".join(
-            f"{name} {human_seconds(getattr(self, f'{name}_seconds'))}"
-            for name in ("blocked", "diff", "upload", "commit", "baseline")
-        )
-        return (
-            f"step {self.step}: {human_count(self.changed)} of {human_count(self.total)} changed "
-            f"({100 * (1 - self.sparsity):.3g} %), {size}{anchor}{folded}; {phases}"
-        )
-
-
-_COLUMNS: dict[str, Callable[[PublishStats], str]] = {
-    "step": lambda s: str(s.step),
-    "kind": lambda s: s.kind,
-    "changed": lambda s: f"{100 * (1 - s.sparsity):.3g} %",
-    "bytes": lambda s: human_bytes(s.bytes),
-    "ratio": lambda s: f"{s.ratio:.0f}x",
-    "blocked": lambda s: human_seconds(s.blocked_seconds),
-    "diff": lambda s: human_seconds(s.diff_seconds),
-    "upload": lambda s: human_seconds(s.upload_seconds),
-    "commit": lambda s: human_seconds(s.commit_seconds),
-    "baseline": lambda s: human_seconds(s.baseline_seconds),
-    "folded": lambda s: str(s.folded or ""),
-}
-
-
 class Publisher(OfOneProcess):
     """Publishes the weights of `model`, a torch module or a dict of tensors by name, to a run.
 
-    Every publish compares the weights as they are with the last committed state, bit for bit, so any
-    optimizer and any number of its steps in between are right. The call returns when what changed is
-    known; encoding and uploading go on behind the training's back. When uploads lag, steps
-    that wait are folded into the newest.
+    Every publish compares the weights as they are with the last committed state, bit for bit, so
+    any optimizer and any number of its steps in between are right. The call returns when what
+    changed is known; encoding and uploading go on in the background. When uploads lag, steps that
+    wait are folded into the newest.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
@@ -109,15 +47,16 @@ class Publisher(OfOneProcess):
     codec: "compact", or "plain" and "gap" for readers that know only those.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
-      the next publish, and from close(). Fenced, another trainer owns the run now, is always raised.
+      the next publish, and from close(). FencedError, another trainer owns the run now, is always
+      raised.
     create: start the run if there is none.
-    run_id: the identity of the run that must be there; another is Forked, and none is started.
+    run_id: the identity of the run that must be there; another is ForkedError, and none is started.
     allow_schema_change: publish a model with other names, shapes or dtypes than the run's, in full.
     side_files: configuration, tokenizer and the like, beside each full checkpoint.
     scratch: a folder for files on their way out, on a disk with room for a checkpoint; its own, no
-      other publisher or follower may use it (Conflict).
-    exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what was
-      published; what is not committed by then is named on stderr.
+      other publisher or follower may use it (ConflictError).
+    exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what
+      was published; what is not committed by then is named on stderr.
     """
 
     def __init__(
@@ -131,7 +70,7 @@ class Publisher(OfOneProcess):
         codec: str = "compact",
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         device_diff: bool = False,
@@ -146,9 +85,9 @@ class Publisher(OfOneProcess):
         exit_timeout: float = 30.0,
     ) -> None:
         if every < 1 or (anchor_every != "auto" and anchor_every < 1):
-            raise Invalid("`every` and `anchor_every` count steps: they are at least 1")
+            raise InvalidError("`every` and `anchor_every` count steps: they are at least 1")
         if on_error not in ("warn", "raise"):
-            raise Invalid('on_error is "warn" or "raise"')
+            raise InvalidError('on_error is "warn" or "raise"')
         self._model = model
         self._dtype = dtype
         self._on_error = on_error
@@ -189,8 +128,8 @@ class Publisher(OfOneProcess):
             device_diff,
         )
         self._own(self._session)
-        self._parting = Parting(self.url, self._session, float(exit_timeout))
-        weakref.finalize(self, self._parting.collected).atexit = False
+        self._exit_flush = ExitFlush(self.url, self._session, float(exit_timeout))
+        weakref.finalize(self, self._exit_flush.collected).atexit = False
         self._detector = DeviceDetector(self._session) if device_diff else None
         self._published = self._session.schema
         self._next_step = int(self._session.next_step)
@@ -206,10 +145,12 @@ class Publisher(OfOneProcess):
         self._hooks.hang_on(optimizer, lambda: self.publish(self._next_step + self._every - 1))
         return self
 
-    def publish(self, step: int | None = None) -> None:
+    def publish(self, step: int | None = None) -> int:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
 
-        A step at or below the newest is a rewind: followers are told, and get a full checkpoint.
+        Returns the step, which is committed in the background: flush() waits for that, `stats` has
+        what became of it, and `failure` why it is not in the bucket yet. A step at or below the
+        newest is a rewind: followers are told, and get a full checkpoint.
         """
         start = time.perf_counter()
         self._require_own()
@@ -229,20 +170,21 @@ class Publisher(OfOneProcess):
         except Exception as error:  # a store written in Python raises what it likes
             self._listen()
             self._failure_raised = True
-            if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
+            if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
                 raise
             self._note_failure(error)
             self._next_step = step + 1
-            return
+            return step
         self._folding = self._folding + 1 if folded else 0
         self._submitted[step] = (time.perf_counter() - start, self._folding)
         self._schema = schema
         self._published = schema.tensors
         self._next_step = step + 1
         self._listen()
+        return step
 
     def flush(self) -> None:
-        """Returns when everything published so far is committed; raises which step is not, and why."""
+        """Returns when all that was published is committed; raises which step is not, and why."""
         self._require_own()
         try:
             self._session.flush()
@@ -262,23 +204,23 @@ class Publisher(OfOneProcess):
         """
         self._require_own()
         self._hooks.remove()
-        if not self._parting.alive:
+        if not self._exit_flush.alive:
             return
         try:
             self._flush_patiently()
         except Exception as error:
-            if self._on_error == "raise" or isinstance(error, Fenced):
+            if self._on_error == "raise" or isinstance(error, FencedError):
                 raise
             logger.error("the last steps are not in %s: %s", self.url, error)
         finally:
-            self._parting.stop()
+            self._exit_flush.stop()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
         for _ in range(_CLOSING_TRIES - 1):
             try:
                 return self.flush()
-            except Fenced:
+            except FencedError:
                 raise
             except Exception as error:
                 self._note_failure(error)
@@ -304,11 +246,16 @@ class Publisher(OfOneProcess):
         return str(self._session.run)
 
     @property
-    def stats(self) -> Table:
-        """Committed steps, oldest first: a list of PublishStats."""
+    def next_step(self) -> int:
+        """The step that publish() takes by default: one after the newest."""
+        return self._next_step
+
+    @property
+    def stats(self) -> Table[PublishStats]:
+        """Committed steps, oldest first."""
         self._require_own()
         self._listen()
-        return Table(self._stats, _COLUMNS, self.url)
+        return Table(self._stats, STATS_COLUMNS, self.url)
 
     @property
     def failure(self) -> Exception | None:
@@ -321,12 +268,12 @@ class Publisher(OfOneProcess):
         last = f", {self._stats[-1]}" if self._stats else ""
         return f"<Publisher {self.url}{last}>"
 
-    def _submit(self, schema: Any, sources: Any, step: int) -> bool:
+    def _submit(self, schema: _native.Schema, sources: dict[str, Source], step: int) -> bool:
         if self._detector is not None and self._published is not None:
             try:
                 self._detector.begin(schema, sources)
                 return bool(self._session.submit_changes(schema, self._detector.next, step))
-            except WrongBase:
+            except WrongBaseError:
                 self._detector.forget()
         self._stager.begin(schema, sources)
         return bool(self._session.submit(schema, self._stager.next, self._stager.restart, step))
@@ -339,13 +286,14 @@ class Publisher(OfOneProcess):
         found = _differences(self._published, schema.tensors)
         shown = "; ".join(found[:_SHOWN_DIFFERENCES])
         more = len(found) - _SHOWN_DIFFERENCES
-        raise Invalid(
-            f"the model does not fit {self.url}: {shown}{f'; and {more} more' if more > 0 else ''}. "
+        shown += f"; and {more} more" if more > 0 else ""
+        raise InvalidError(
+            f"the model does not fit {self.url}: {shown}. "
             "Publish to a new run, or pass allow_schema_change=True to go on with a full checkpoint"
         )
 
     def _listen(self) -> None:
-        """Takes in what the uploading thread has to tell."""
+        """Takes in the news of the uploading thread."""
         for news in self._session.news():
             if isinstance(news, Exception):
                 self._note_failure(news)
@@ -354,7 +302,7 @@ class Publisher(OfOneProcess):
                 self._failure = None
                 continue
             blocked, folded = self._submitted.pop(news.step, (0.0, 0))
-            stats = _stats_of(news, self._schema.total_bytes, blocked, folded)
+            stats = stats_of(news, self._schema.total_bytes, blocked, folded)
             self._submitted = {s: v for s, v in self._submitted.items() if s > news.step}
             self._stats.append(stats)
             del self._stats[:-KEPT_STATS]
@@ -364,8 +312,8 @@ class Publisher(OfOneProcess):
             logger.info("%s", stats)
             if stats.anchor_failure is not None:
                 logger.warning(
-                    "step %s is in %s, but a full checkpoint of it, which is due, is not: %s. It is "
-                    "tried again with the next step",
+                    "step %s is in %s, but a full checkpoint of it, which is due, is not: %s. It "
+                    "is tried again with the next step",
                     stats.step, self.url, stats.anchor_failure,
                 )  # fmt: skip
 
@@ -383,12 +331,12 @@ class Publisher(OfOneProcess):
     def _raise_failure(self) -> None:
         if self._failure is None or self._failure_raised:
             return
-        if self._on_error == "raise" or isinstance(self._failure, Fenced):
+        if self._on_error == "raise" or isinstance(self._failure, FencedError):
             self._failure_raised = True
             raise self._failure
 
 
-def _differences(published: list[Any], model: list[Any]) -> list[str]:
+def _differences(published: list[TensorEntry], model: list[TensorEntry]) -> list[str]:
     before = {name: (dtype, list(shape)) for name, dtype, shape in published}
     after = {name: (dtype, list(shape)) for name, dtype, shape in model}
     found = [f"'{name}' is missing" for name in before if name not in after]
@@ -398,26 +346,3 @@ def _differences(published: list[Any], model: list[Any]) -> list[str]:
             (old_dtype, old_shape), (dtype, shape) = before[name], after[name]
             found.append(f"'{name}' is {dtype} {shape}, there {old_dtype} {old_shape}")
     return sorted(found)
-
-
-def _stats_of(report: Any, full_bytes: int, blocked: float, folded: int) -> PublishStats:
-    whole = report.kind == "anchor"
-    return PublishStats(
-        step=report.step,
-        seq=report.seq,
-        epoch=report.epoch,
-        kind=report.kind,
-        state=report.state,
-        changed=report.changed_elements,
-        total=report.total_elements,
-        bytes=report.anchor_bytes if whole else report.delta_bytes,
-        full_bytes=full_bytes,
-        anchor_bytes=0 if whole else report.anchor_bytes,
-        diff_seconds=report.diff_seconds,
-        upload_seconds=report.upload_seconds,
-        commit_seconds=report.commit_seconds,
-        baseline_seconds=report.baseline_seconds,
-        blocked_seconds=blocked,
-        folded=folded,
-        anchor_failure=report.anchor_failure,
-    )

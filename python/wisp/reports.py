@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Table", "human_bytes", "human_count", "human_seconds"]
+
+
+T = TypeVar("T")
 
 
 def human_bytes(count: float) -> str:
@@ -34,13 +37,13 @@ def human_seconds(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
 
 
-class Table(list[Any]):
+class Table(list[T]):
     """A list whose repr is a table; a notebook shows it as one."""
 
     def __init__(
         self,
-        rows: Iterable[Any],
-        columns: dict[str, Callable[[Any], str]],
+        rows: Iterable[T],
+        columns: dict[str, Callable[[T], str]],
         title: str = "",
     ) -> None:
         super().__init__(rows)

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import Any
 
 from . import _native
-from .errors import Incapable, Invalid, NoRun
+from .errors import IncapableError, InvalidError, NoRunError
 from .reports import Table, give_repr, human_bytes, human_count, human_seconds
 from .stores import RunAddress, location
 
 __all__ = ["compact", "doctor", "export", "init", "log", "retain", "scrub", "status"]
 
 Path = str | os.PathLike[str]
+#: One public key or several, as text or as paths of files; none: whatever the run says of itself.
+TrustedKeys = Path | Iterable[Path] | None
 
 
 def trust_of(
-    trust: str | os.PathLike[str] | Iterable[Any] | None,
+    trust: TrustedKeys,
     min_serial: int = 0,
     run_id: str | None = None,
 ) -> _native.Trust:
     """Public keys, as text or as paths of files, however they were handed over, and which run."""
     keys = [trust] if isinstance(trust, (str, os.PathLike)) else list(trust or [])
     if not isinstance(min_serial, int) or min_serial < 0:
-        raise Invalid(f"min_serial is the number of a certificate, not {min_serial!r}")
+        raise InvalidError(f"min_serial is the number of a certificate, not {min_serial!r}")
     if run_id is not None and not re.fullmatch("[0-9a-fA-F]{32}", run_id):
-        raise Invalid(
+        raise InvalidError(
             f"run_id is {run_id!r}; the identity of a run has 32 hexadecimal digits, and wisp.init "
             "and wisp.status tell it"
         )
@@ -41,12 +43,12 @@ def init(
     single_writer: bool = False,
     branch_of: RunAddress | None = None,
     branch_step: int | None = None,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     sign_key: Path | None = None,
     certificate: Path | None = None,
-    roots: Any = None,
+    roots: TrustedKeys = None,
 ) -> _native.InitReport:
-    """Starts a run; Conflict when there is one already.
+    """Starts a run; ConflictError when there is one already.
 
     With `sign_key` or `roots` it is a signed run: nothing counts in it that the keys of `roots`,
     the signing key if None, have not signed or certified.
@@ -55,7 +57,7 @@ def init(
     """
     place = location(run)
     if not (single_writer or place.creates_exclusively):
-        raise Incapable(
+        raise IncapableError(
             f"{place.url} cannot decide between writers that race for a commit; use another store, "
             "or single_writer=True and take care that there is one"
         )
@@ -74,7 +76,7 @@ def init(
 def start_if_missing(
     place: _native.Location,
     *,
-    trust: Any,
+    trust: TrustedKeys,
     sign_key: Path | None,
     certificate: Path | None,
     min_serial: int = 0,
@@ -83,7 +85,7 @@ def start_if_missing(
     """What a publisher does with `create`: a run that is there is left alone."""
     try:
         _native.read_log(place, 1, trust_of(trust, min_serial, run_id))
-    except NoRun:
+    except NoRunError:
         if run_id is not None:
             raise  # a new one would have another identity
         # Whom this publisher trusts, its readers shall trust.
@@ -95,7 +97,7 @@ def status(
     run: RunAddress,
     *,
     count_objects: bool = True,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
 ) -> _native.RunStatus:
@@ -107,13 +109,13 @@ def log(
     run: RunAddress,
     count: int = 20,
     *,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
-) -> Table:
-    """The newest `count` commits that are still there, newest first: a list of LogLine."""
+) -> Table[_native.LogLine]:
+    """The newest `count` commits that are still there, newest first."""
     place = location(run)
-    columns = {
+    columns: dict[str, Callable[[_native.LogLine], str]] = {
         "seq": lambda line: str(line.seq),
         "step": lambda line: str(line.step),
         "kind": lambda line: line.kind,
@@ -133,7 +135,7 @@ def export(
     *,
     step: int | None = None,
     base: Path | None = None,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     work: Path | None = None,
@@ -148,7 +150,7 @@ def export(
 def compact(
     run: RunAddress,
     *,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     sign_key: Path | None = None,
@@ -159,9 +161,7 @@ def compact(
 ) -> _native.CompactReport:
     """Merges deltas, so that a late joiner reads O(log n) objects after an anchor."""
     believed = trust_of(trust, min_serial, run_id)
-    return _native.compact_run(
-        location(run), believed, sign_key, certificate, work, base, threads
-    )
+    return _native.compact_run(location(run), believed, sign_key, certificate, work, base, threads)
 
 
 def retain(
@@ -171,7 +171,7 @@ def retain(
     grace: float = 3600,
     orphan_age: float = 24 * 3600,
     dry_run: bool = False,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     sign_key: Path | None = None,
@@ -204,7 +204,7 @@ def scrub(
     run: RunAddress,
     *,
     replay: bool = False,
-    trust: Any = None,
+    trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
     base: Path | None = None,
@@ -257,7 +257,9 @@ def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
     shown += [("anchor", f"step {a.step}, {human_bytes(a.bytes)}") for a in status.anchors]
     for replica in status.replicas:
         seen = human_seconds(max(replica.seen_ms, 0) / 1000)
-        where = f"step {replica.step}, {replica.lag_steps} behind, {replica.state}, seen {seen} ago"
+        where = (
+            f"step {replica.step}, {replica.lag_steps} behind, {replica.status}, seen {seen} ago"
+        )
         shown.append(("replica", f"{replica.id}: {where}"))
     return shown + [("branch", branch) for branch in status.branches]
 
@@ -280,7 +282,7 @@ give_repr(_native.Finding, _plain("name", "verdict", "detail", "cure"))
 give_repr(_native.LogLine, _show_line)
 give_repr(_native.RunStatus, _show_status)
 give_repr(_native.InitReport, _plain("run", "branch_step", "shared_bytes"))
-give_repr(_native.ReplicaLine, _plain("id", "step", "lag_steps", "state"))
+give_repr(_native.ReplicaLine, _plain("id", "step", "lag_steps", "status"))
 give_repr(_native.AnchorLine, _plain("seq", "step", "bytes"))
 give_repr(_native.CompactReport, _plain("merged", "join_objects_before", "join_objects_after"))
 give_repr(_native.RetainReport, _plain("floor_step", "removed_objects", "removed_bytes"))

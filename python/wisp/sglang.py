@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import Conflict, Error, Invalid
-from .feed_files import FeedSettings
-from .feed_link import Board, FeedLink
-from .rank_follower import RankFollower, Vote
+from .engine.feed_files import FeedSettings
+from .engine.feed_link import FeedLink, FeedState
+from .engine.rank_follower import RankFollower, Vote
+from .errors import ConflictError, Error, InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def load_delta(model: torch.nn.Module, named_tensors: Iterable[tuple[str, torch.
         rank = _ranks[model] = _Rank(model)
     try:
         rank.obey(_record_in(named_tensors))
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:
         rank.error = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
         _log.warning("wisp: %s; the weights that were there are served on", rank.error)
 
@@ -54,16 +54,16 @@ def load_delta(model: torch.nn.Module, named_tensors: Iterable[tuple[str, torch.
 def _record_in(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Any]:
     tensors = list(named_tensors)
     if [name for name, _ in tensors] != [_NAME]:
-        raise Invalid(
+        raise InvalidError(
             "this loader takes records of `wisp follow --sglang`, not weights; send those without "
             "load_format"
         )
     ((_, tensor),) = tensors
     if tensor.dtype != torch.uint8 or tensor.numel() > _LONGEST:
-        raise Invalid("a record of wisp is a short tensor of bytes; this is none")
+        raise InvalidError("a record of wisp is a short tensor of bytes; this is none")
     record = json.loads(bytes(tensor.cpu().tolist()))
     if not isinstance(record, dict) or not isinstance(record.get("run"), str):
-        raise Invalid("a record of wisp names its run; this one does not")
+        raise InvalidError("a record of wisp names its run; this one does not")
     return record
 
 
@@ -84,13 +84,15 @@ class _Rank:
         self.error = ""
         action = record.get("action")
         if self._run and record["run"] != self._run:
-            raise Conflict(f"this server follows {self._run}; start it anew to follow another run")
+            raise ConflictError(
+                f"this server follows {self._run}; start it anew to follow another run"
+            )
         if action == "prepare":
             self._prepare(record)
         elif action == "apply":
             self._apply(int(record["step"]))
         else:
-            raise Invalid(f"a record of wisp says what to do; this one says {action!r}")
+            raise InvalidError(f"a record of wisp says what to do; this one says {action!r}")
 
     def _prepare(self, record: dict[str, Any]) -> None:
         if self._follower is not None:
@@ -109,7 +111,7 @@ class _Rank:
 
     def _apply(self, step: int) -> None:
         if self._follower is None:
-            raise Invalid("this server does not follow a run yet")
+            raise InvalidError("this server does not follow a run yet")
         # Every rank must come to the vote, also one that has nothing to switch to.
         found = self._follower.wait_staged(lambda served: served.step == step, _SKEW)
         served = self._follower.switch(found.key if found else f"{step}:", self._vote)
@@ -122,25 +124,22 @@ class _Rank:
         # Of staging, which is tried again; `error` is of the last record.
         failure: str | None = self.error
         if follower is not None:
-            board = follower.link.board
+            feed = follower.link.known
             served = follower.served
             told["served"] = served.step if served else None
-            told["staged"] = self._staged_everywhere(board)
-            told["faults"] = [*board.faults][-8:]
-            failure = follower.failure or board.failure
+            told["staged"] = self._staged_everywhere(feed)
+            told["faults"] = [*feed.status.faults][-8:]
+            failure = follower.failure or feed.status.failure
         return {**told, "failure": (failure or "")[:2000], "error": self.error[:2000]}
 
-    def _staged_everywhere(self, board: Board) -> int | None:
+    def _staged_everywhere(self, feed: FeedState) -> int | None:
         """The newest step that all workers of this host can switch to, or serve."""
         mine = f"{self._engine}/"
-        ranks = [report for label, report in board.ranks.items() if label.startswith(mine)]
-        newest = next((rank["staged"] for rank in ranks if rank["staged"]), None)
-        if newest is None:
+        ranks = [report for label, report in feed.ranks.items() if label.startswith(mine)]
+        newest = next((rank.staged for rank in ranks if rank.staged), None)
+        if newest is None or not all(rank.can_serve(newest.key) for rank in ranks):
             return None
-        for rank in ranks:
-            if newest["key"] not in (*rank["all_staged"], (rank["served"] or {}).get("key")):
-                return None
-        return int(newest["step"])
+        return newest.step
 
     def _answer_for(self, model: torch.nn.Module) -> None:
         """`/get_weights_by_name` asks the model; of this one name we know the answer."""
@@ -151,7 +150,7 @@ class _Rank:
                 return [float(byte) for byte in json.dumps(self.status()).encode()]
             return asked(name, *args, **kwargs) if asked is not None else None
 
-        model.get_weights_by_name = get_weights_by_name  # type: ignore[assignment]
+        model.get_weights_by_name = get_weights_by_name
 
 
 _ranks: weakref.WeakKeyDictionary[torch.nn.Module, _Rank] = weakref.WeakKeyDictionary()
@@ -173,7 +172,7 @@ def _ranks_of_server() -> tuple[int, Vote]:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return 0, lambda number, complaint: [(number, complaint)]
     try:
-        from sglang.srt.distributed import get_tp_group  # type: ignore[import-not-found]
+        from sglang.srt.distributed import get_tp_group
 
         group = get_tp_group().cpu_group
     except ImportError:

@@ -1,9 +1,9 @@
 """A model's tensors as the pieces that the library asks for, none of them copied without need.
 
 Contiguous tensors in host memory are handed over where they lie, and float32 that is published as
-bf16 is rounded by the library on its way. Everything else (devices, other casts, strides) goes through
-two reusable buffers: while one group is being compared, the next is on its way. The device code is
-written for any device that torch knows, the CPU included.
+bf16 is rounded by the library on its way. Everything else (devices, other casts, strides) goes
+through two reusable buffers: while one group is being compared, the next is on its way. The device
+code is written for any device that torch knows, the CPU included.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from .errors import Invalid, Unsupported
+from .errors import InvalidError, UnsupportedError
 from .tensors import (
     NamedTensors,
     byte_view,
@@ -58,7 +58,7 @@ class Source:
 
     @property
     def is_cast(self) -> bool:
-        return self.dtype != self.tensor.dtype
+        return bool(self.dtype != self.tensor.dtype)
 
     @property
     def in_place(self) -> bool:
@@ -95,9 +95,9 @@ def sources_of(model: Any, rule: DtypeRule) -> tuple[dict[str, Source], dict[str
     sources = {}
     for name, tensor in named.tensors.items():
         if is_dtensor(tensor):
-            raise Invalid(f"{describe(name, tensor)} is sharded; use wisp.ShardedPublisher")
+            raise InvalidError(f"{describe(name, tensor)} is sharded; use wisp.ShardedPublisher")
         if is_torch(tensor) and tensor.is_meta:
-            raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+            raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
         sources[name] = Source(name, tensor, published_dtype(name, tensor, rule))
     return sources, named.aliases
 
@@ -117,8 +117,8 @@ def schema_of(sources: dict[str, Source]) -> _native.Schema:
         typed = _Typed(source.dtype, source.tensor.shape)
         try:
             entries.append((source.name, dtype_text(typed), shape_of(typed)))
-        except Unsupported as error:
-            raise Unsupported(f"{describe(source.name, source.tensor)}: {error}") from None
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{describe(source.name, source.tensor)}: {error}") from None
     return _native.Schema(entries)
 
 
@@ -212,7 +212,7 @@ class Stager:
                 room = (self._group_bytes - used) // size // _native.PIECE_ELEMENTS
                 if room == 0:
                     if not group.pieces:
-                        raise Invalid(f"{self._group_bytes} bytes are too few for a group")
+                        raise InvalidError(f"{self._group_bytes} bytes are too few for a group")
                     yield group
                     turn, used, group = 1 - turn, 0, _Group([], [])
                     continue

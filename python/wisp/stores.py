@@ -12,10 +12,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from ._native import Location, hub_access, locate, open_location
-from .errors import Invalid, NotFound
+from .errors import InvalidError, NotFoundError
 
 __all__ = ["At", "FsspecStore", "Location", "RunAddress", "Store", "location"]
 
@@ -24,10 +24,10 @@ class Store(ABC):
     """The interface of a store; deriving from it is a convenience, not a must.
 
     Keys are relative to the store's root: parts joined by single "/". All methods may be called
-    from any thread. put, create and remove are atomic, and seen by every later read. Raise NotFound
-    (or FileNotFoundError) for an object that is not there, Denied (PermissionError), Unavailable
-    (any other OSError; wisp tries again). Any other exception ends the call under way and comes out
-    of it.
+    from any thread. put, create and remove are atomic, and seen by every later read. Raise
+    NotFoundError (or FileNotFoundError) for an object that is not there, DeniedError
+    (PermissionError), UnavailableError (any other OSError; wisp tries again). Any other exception
+    ends the call under way and comes out of it.
     """
 
     #: For messages; must not hold a secret.
@@ -75,16 +75,32 @@ class Store(ABC):
         return time.time_ns() // 1_000_000
 
 
+class StoreMethods(Protocol):
+    """What a store must have, whatever it derives from; `Store` says what each means."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def creates_exclusively(self) -> bool: ...
+    def put(self, key: str, data: bytes, /) -> None: ...
+    def create(self, key: str, data: bytes, /) -> bool: ...
+    def read(self, key: str, offset: int, size: int, /) -> bytes: ...
+    def head(self, key: str, /) -> tuple[int, int]: ...
+    def remove(self, key: str, /) -> None: ...
+    def list(self, prefix: str, after: str, limit: int, /) -> Iterable[tuple[str, int, int]]: ...
+    def now_ms(self) -> int: ...
+
+
 class At:
     """A prefix inside a store written in Python: `At(store, "runs/a")`."""
 
-    def __init__(self, store: Any, prefix: str = "") -> None:
+    def __init__(self, store: StoreMethods, prefix: str = "") -> None:
         self.store = store
         self.prefix = prefix
 
 
 #: What every call on a run takes.
-RunAddress = Any
+RunAddress = str | os.PathLike[str] | Location | At | StoreMethods
 
 
 def location(run: RunAddress) -> Location:
@@ -100,7 +116,7 @@ def location(run: RunAddress) -> Location:
     missing = [m for m in wanted if not callable(getattr(place.store, m, None))]
     missing += [a for a in ("label", "creates_exclusively") if not hasattr(place.store, a)]
     if missing:
-        raise Invalid(
+        raise InvalidError(
             f"a run is an address, a path, or a store; {type(place.store).__name__} has no "
             + ", ".join(missing)
         )
@@ -176,7 +192,7 @@ class FsspecStore(Store):
         self._fs.invalidate_cache(path)
         info: dict[str, Any] = self._fs.info(path)
         if info.get("type") == "directory":
-            raise NotFound(f"there is no object '{path}', only a folder")
+            raise NotFoundError(f"there is no object '{path}', only a folder")
         return info
 
     def head(self, key: str) -> tuple[int, int]:
@@ -187,7 +203,7 @@ class FsspecStore(Store):
         try:
             self._info(self._path(key))
             self._fs.rm_file(self._path(key))
-        except (FileNotFoundError, NotFound):
+        except (FileNotFoundError, NotFoundError):
             pass
 
     def list(self, prefix: str, after: str, limit: int) -> list[tuple[str, int, int]]:

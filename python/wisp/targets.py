@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from .errors import Invalid
+from .errors import InvalidError
 from .tensors import (
+    TensorEntry,
     describe,
     dtype_text,
     host_entries,
@@ -25,6 +27,10 @@ __all__ = ["Changes", "TensorChange"]
 
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SHOWN = 5
+
+#: One tensor of a move, as the library tells it: (name, dtype, shape, positions, new bits, old
+#: bits).
+MovedTensor = tuple[str, str, tuple[int, ...], bytes, bytes, bytes]
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def element_width(dtype: str) -> int:
     return 2 if dtype in ("F16", "BF16", "I16", "U16") else 1
 
 
-def _moved(entries: list[tuple[Any, ...]]) -> Iterator[TensorChange]:
+def _moved(entries: list[MovedTensor]) -> Iterator[TensorChange]:
     for name, dtype, shape, positions, bits, old_bits in entries:
         kind = UNSIGNED[element_width(dtype)]
         yield TensorChange(
@@ -100,7 +106,7 @@ class CodeTarget:
         """The target is to hold this whole state."""
         self._function(Changes("joined", step, lambda: _whole(state)))
 
-    def move(self, entries: list[tuple[Any, ...]], step: int, back: bool) -> None:
+    def move(self, entries: list[MovedTensor], step: int, back: bool) -> None:
         """The target is to change at these places."""
         kind = "rolled_back" if back else "applied"
         self._function(Changes(kind, step, lambda: _moved(entries)))
@@ -158,7 +164,7 @@ class TensorTarget(CodeTarget):
             more = len(differences) - _SHOWN
             text = "; ".join(differences[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
             hint = "; cast=True converts" if "in the run, F32" in text else ""
-            raise Invalid(f"the target is not the model of the run: {text}{hint}")
+            raise InvalidError(f"the target is not the model of the run: {text}{hint}")
 
     def _put(self, change: TensorChange, bits: np.ndarray) -> None:
         import torch
@@ -181,24 +187,24 @@ class TensorTarget(CodeTarget):
             flat.index_copy_(0, torch.from_numpy(change.positions).to(flat.device), values)
 
 
-class SharedTarget:
+class SharedTarget(ABC):
     """Memory that other processes read: it is the replica, and every move of it is told."""
 
-    def memory(self, schema: list[tuple[str, str, tuple[int, ...]]]) -> _native.HostWeights:
+    @abstractmethod
+    def memory(self, schema: list[TensorEntry]) -> _native.HostWeights:
         """Memory of this schema, for a whole state to be taken over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def enter(self) -> None:
         """The memory is about to be written to: keep readers away until the next event."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adopt(self, step: int, seq: int, state: str) -> None:
         """The memory holds this whole state."""
-        raise NotImplementedError
 
-    def move(self, entries: list[tuple[Any, ...]], step: int, seq: int, state: str) -> None:
-        """The memory has changed at these places: (name, dtype, shape, positions, new, old)."""
-        raise NotImplementedError
+    @abstractmethod
+    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
+        """The memory has changed at these places."""
 
 
 def _memory(tensor: Any) -> object:
@@ -236,7 +242,9 @@ def connect(
         session.into_host(host, strict)
         return
     if not torch_only:
-        raise Invalid("cast and own_copy are for torch tensors; numpy arrays are followed in place")
+        raise InvalidError(
+            "cast and own_copy are for torch tensors; numpy arrays are followed in place"
+        )
     required = set(found.tensors) if strict else set()
     _into_code(session, TensorTarget(everything, required, cast=cast))
 
@@ -252,11 +260,15 @@ def _check_tensors(tensors: dict[str, Any], device: Any) -> None:
         import torch
 
         if tensor.is_meta:
-            raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+            raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
         if not tensor.is_contiguous():
-            raise Invalid(f"{describe(name, tensor)} is not contiguous; a follower writes in place")
+            raise InvalidError(
+                f"{describe(name, tensor)} is not contiguous; a follower writes in place"
+            )
         wanted = None if device is None else torch.device(device)
         if wanted is not None and (
             tensor.device.type != wanted.type or wanted.index not in (None, tensor.device.index)
         ):
-            raise Invalid(f"{describe(name, tensor)} is not on {wanted}, where it was said to be")
+            raise InvalidError(
+                f"{describe(name, tensor)} is not on {wanted}, where it was said to be"
+            )

@@ -1,6 +1,6 @@
 """Torch and numpy tensors as the library sees them: a name, a dtype, a shape, and bytes in place.
 
-Nothing is copied. Torch is never imported here: whoever hands over torch tensors has it already.
+Nothing is copied. Torch is never imported here: a caller with torch tensors has it already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from .errors import Invalid, Unsupported
+from .errors import InvalidError, UnsupportedError
 
 #: Dtypes as safetensors spells them, by the name that torch, numpy and ml_dtypes give them.
 DTYPES: dict[str, str] = {
@@ -40,6 +40,8 @@ DTYPES: dict[str, str] = {
     "float4_e2m1fn_x2": "F4",
 }
 
+#: (name, dtype as safetensors spells it, shape).
+TensorEntry = tuple[str, str, tuple[int, ...]]
 #: One entry of what `_native.HostWeights` is made from.
 HostEntry = tuple[str, str, tuple[int, ...], np.ndarray]
 
@@ -70,10 +72,10 @@ def is_dtensor(value: object) -> bool:
 
 
 def dtype_text(tensor: Any) -> str:
-    """The dtype as safetensors spells it. Raises Unsupported for others (complex128, quantized)."""
+    """The dtype as safetensors spells it; UnsupportedError for others (complex128, quantized)."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise Unsupported(f"dtype {tensor.dtype} has no place in a safetensors file")
+        raise UnsupportedError(f"dtype {tensor.dtype} has no place in a safetensors file")
     return DTYPES[name]
 
 
@@ -84,7 +86,7 @@ def torch_dtype(text: str) -> Any:
     for name, spelled in DTYPES.items():
         if spelled == text and hasattr(torch, name):
             return getattr(torch, name)
-    raise Unsupported(f"this torch has no dtype for {text}")
+    raise UnsupportedError(f"this torch has no dtype for {text}")
 
 
 def describe(name: str, tensor: Any) -> str:
@@ -115,7 +117,7 @@ def named_tensors(source: Any) -> NamedTensors:
     if is_module(source):
         source = source.state_dict(keep_vars=True)
     if not isinstance(source, Mapping):
-        raise Invalid(
+        raise InvalidError(
             f"a torch module or a dict of tensors by name is needed, not {type(source).__name__}"
         )
     tensors: dict[str, Any] = {}
@@ -123,7 +125,7 @@ def named_tensors(source: Any) -> NamedTensors:
     seen: dict[tuple[Any, ...], str] = {}
     for name, tensor in source.items():
         if not isinstance(name, str) or not (is_torch(tensor) or isinstance(tensor, np.ndarray)):
-            raise Invalid(f"'{name}' is no tensor but {type(tensor).__name__}; leave it out")
+            raise InvalidError(f"'{name}' is no tensor but {type(tensor).__name__}; leave it out")
         identity = _identity(tensor)
         if identity is not None and identity in seen:
             aliases[name] = seen[identity]
@@ -145,35 +147,39 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 def byte_view(name: str, tensor: Any, *, writable: bool = False) -> np.ndarray:
     """The bytes of a contiguous tensor in host memory, as a flat array that shares them.
 
-    Raises Invalid for a tensor that is not contiguous, on a device, or without memory.
+    Raises InvalidError for a tensor that is not contiguous, on a device, or without memory.
     """
     if is_torch(tensor):
         import torch
 
         if is_dtensor(tensor):
-            raise Invalid(f"{describe(name, tensor)} is sharded; hand over its local tensor")
+            raise InvalidError(f"{describe(name, tensor)} is sharded; hand over its local tensor")
         if tensor.is_meta:
-            raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+            raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
         if tensor.device.type != "cpu":
-            raise Invalid(f"{describe(name, tensor)} is not in host memory; copy it there first")
+            raise InvalidError(
+                f"{describe(name, tensor)} is not in host memory; copy it there first"
+            )
         if tensor.layout != torch.strided or not tensor.is_contiguous():
-            raise Invalid(
+            raise InvalidError(
                 f"{describe(name, tensor)} is not contiguous; pass tensor.contiguous() instead"
             )
         if tensor.is_conj() or tensor.is_neg():
-            raise Invalid(f"{describe(name, tensor)} is a lazy conjugate; resolve it first")
+            raise InvalidError(f"{describe(name, tensor)} is a lazy conjugate; resolve it first")
         if tensor.numel() == 0:
             return np.empty(0, np.uint8)
-        return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+        seen: np.ndarray = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+        return seen
     if not tensor.flags.c_contiguous:
-        raise Invalid(
+        raise InvalidError(
             f"{describe(name, tensor)} is not contiguous; pass numpy.ascontiguousarray(it) instead"
         )
     if not tensor.dtype.isnative:
-        raise Invalid(f"{describe(name, tensor)} is not little-endian")
+        raise InvalidError(f"{describe(name, tensor)} is not little-endian")
     if writable and not tensor.flags.writeable:
-        raise Invalid(f"{describe(name, tensor)} is read-only")
-    return tensor.reshape(-1).view(np.uint8)
+        raise InvalidError(f"{describe(name, tensor)} is read-only")
+    flat: np.ndarray = tensor.reshape(-1)
+    return flat.view(np.uint8)
 
 
 def host_entries(tensors: Iterable[tuple[str, Any]], *, writable: bool = False) -> list[HostEntry]:
@@ -182,8 +188,8 @@ def host_entries(tensors: Iterable[tuple[str, Any]], *, writable: bool = False) 
     for name, tensor in tensors:
         try:
             dtype = dtype_text(tensor)
-        except Unsupported as error:
-            raise Unsupported(f"{describe(name, tensor)}: {error}") from None
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{describe(name, tensor)}: {error}") from None
         view = byte_view(name, tensor, writable=writable)
         entries.append((name, dtype, shape_of(tensor), view))
     return entries

@@ -88,7 +88,7 @@ def test_fenced_writer_stays_out_until_it_takes_the_run_back(rivals):
 def test_two_that_start_an_empty_run_together_share_no_epoch(rivals):
     ends = race(rivals, 0)
     made = {}
-    for trainer, summary in winners(ends, rivals):
+    for _, summary in winners(ends, rivals):
         assert summary["seq"] not in made
         made[summary["seq"]] = summary["epoch"]
     assert made, ends

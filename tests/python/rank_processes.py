@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Forked, so that torch is imported once; no thread of its own may be alive then.
+# ForkedError, so that torch is imported once; no thread of its own may be alive then.
 torch.set_num_threads(1)
 _CONTEXT = multiprocessing.get_context("fork")
 
@@ -58,7 +58,7 @@ def run_ranks(
         ranks.append((process, ours))
     results: list[Any] = []
     failures = []
-    for rank, (process, pipe) in enumerate(ranks):
+    for rank, (_, pipe) in enumerate(ranks):
         try:
             good, value = pipe.recv() if pipe.poll(100) else (False, "no answer in 100 s")
         except EOFError:

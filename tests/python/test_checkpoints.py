@@ -94,7 +94,7 @@ def test_a_wrong_base_is_refused_and_nothing_is_touched():
     other = model()
     other["layer.0"][4999] += 1
     before = {name: array.copy() for name, array in other.items()}
-    with pytest.raises(wisp.WrongBase, match="was made from state"):
+    with pytest.raises(wisp.WrongBaseError, match="was made from state"):
         wisp.apply(other, delta)
     assert same(other, before)
 
@@ -105,7 +105,7 @@ def test_a_damaged_delta_is_refused_and_nothing_is_touched(tmp_path):
     damaged = bytearray(path.read_bytes())
     damaged[-5] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(wisp.Corrupt):
+    with pytest.raises(wisp.CorruptError):
         wisp.apply(old, path)
     assert same(old, model())
 
@@ -113,13 +113,13 @@ def test_a_damaged_delta_is_refused_and_nothing_is_touched(tmp_path):
 def test_models_that_differ_are_refused():
     other = model()
     other["embed"] = other["embed"].astype(np.float64)
-    with pytest.raises(wisp.Invalid, match="embed"):
+    with pytest.raises(wisp.InvalidError, match="embed"):
         wisp.diff(model(), other)
-    with pytest.raises(wisp.Invalid, match="codec 'zip'"):
+    with pytest.raises(wisp.InvalidError, match="codec 'zip'"):
         wisp.diff(model(), model(), codec="zip")
-    with pytest.raises(wisp.Invalid, match="`out`"):
+    with pytest.raises(wisp.InvalidError, match="`out`"):
         wisp.apply(model(), wisp.diff(model(), stepped(model())), out="x")
-    with pytest.raises(wisp.NotFound):
+    with pytest.raises(wisp.NotFoundError):
         wisp.digest("/no/such/checkpoint.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""wisp.engines: servers told which step to serve."""
+"""wisp.engine: servers told which step to serve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from engine_servers import ScriptedVllm
 
 import wisp
-from wisp.engines import Driver
+from wisp.engine import Driver
 
 RUN = "s3://bucket/run"
 
@@ -91,19 +91,19 @@ def test_key_is_sent_and_comes_from_the_environment(two, monkeypatch):
 
 def test_wrong_calls_raise(two):
     for wrong in (["localhost:8000"], [], [two[0].url, two[0].url]):
-        with pytest.raises(wisp.Invalid):
+        with pytest.raises(wisp.InvalidError):
             Driver(RUN, wrong)
-    with pytest.raises(wisp.Invalid):
+    with pytest.raises(wisp.InvalidError):
         Driver(RUN, [two[0].url], mode="later")
     driver = Driver(RUN, [two[0].url])
     driver.close()
-    with pytest.raises(wisp.Invalid):
+    with pytest.raises(wisp.InvalidError):
         driver.update(1)
 
 
 def test_interpreter_ends_with_a_driver_that_was_left_open(two):
     code = f"""
-from wisp.engines import Driver
+from wisp.engine import Driver
 driver = Driver({RUN!r}, ["{two[0].url}", "http://127.0.0.1:9"], watch=0.01, on_report=print)
 driver.update(1)
 """

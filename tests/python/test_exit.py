@@ -176,7 +176,7 @@ def test_a_tensor_that_cannot_be_published_is_named_by_flush(tmp_path):
     publisher = wisp.Publisher(tmp_path / "run", weights)
     publisher.publish(0)
     weights["a"] = "letters"
-    with pytest.raises(wisp.Invalid):
+    with pytest.raises(wisp.InvalidError):
         publisher.publish(1)
     for _ in range(2):
         with pytest.raises(wisp.Error, match="step 1 is not committed"):
@@ -192,9 +192,9 @@ def test_two_publishers_on_one_scratch_folder_are_refused(tmp_path):
     weights = {"a": np.zeros(3, "f4")}
     scratch = tmp_path / "scratch"
     with wisp.Publisher(tmp_path / "run", weights, scratch=scratch) as publisher:
-        with pytest.raises(wisp.Conflict, match="scratch folder"):
+        with pytest.raises(wisp.ConflictError, match="scratch folder"):
             wisp.Publisher(tmp_path / "run", weights, scratch=scratch)
-        with pytest.raises(wisp.Conflict, match="scratch folder"):
+        with pytest.raises(wisp.ConflictError, match="scratch folder"):
             wisp.Follower(tmp_path / "run", dict(weights), scratch=scratch)
         publisher.publish(0)
     wisp.Publisher(tmp_path / "run", weights, scratch=scratch).close()
@@ -214,7 +214,7 @@ follower.start()
 def refused(call):
     try:
         call()
-    except wisp.Invalid as error:
+    except wisp.InvalidError as error:
         assert "belongs to process" in str(error), error
         return
     os._exit(9)

@@ -47,7 +47,7 @@ def test_arrays_follow_in_place_by_anchor_and_deltas(bucket, publish):
     memory = {name: array.ctypes.data for name, array in target.items()}
     with wisp.Follower(bucket, target) as follower:
         nothing = follower.sync()
-        assert nothing.step is None and not nothing.moved and follower.state == "idle"
+        assert nothing.step is None and not nothing.moved and follower.status == "idle"
         publish(model(0), 0)
         joined = follower.sync()
         assert joined.joined and joined.step == 0 and same(target, model(0))
@@ -60,8 +60,8 @@ def test_arrays_follow_in_place_by_anchor_and_deltas(bucket, publish):
         assert not follower.sync().moved
         assert "step 3" in repr(follower) and "<table>" in follower.sync()._repr_html_()
     assert {name: array.ctypes.data for name, array in target.items()} == memory
-    assert follower.state == "closed"
-    with pytest.raises(wisp.Invalid, match="closed"):
+    assert follower.status == "closed"
+    with pytest.raises(wisp.InvalidError, match="closed"):
         follower.sync()
 
 
@@ -78,14 +78,14 @@ def test_rollback_goes_back_once_and_stays(bucket, publish):
     publish(model(0), 0)
     with wisp.Follower(bucket, target) as follower:
         follower.sync()
-        with pytest.raises(wisp.NotFound, match="no earlier state"):
+        with pytest.raises(wisp.NotFoundError, match="no earlier state"):
             follower.rollback()
         for step in (1, 2):
             publish(model(step), step)
             follower.sync()
         assert follower.rollback() == 1
-        assert follower.step == 1 and follower.state == "rolled_back" and same(target, model(1))
-        with pytest.raises(wisp.NotFound):
+        assert follower.step == 1 and follower.status == "rolled_back" and same(target, model(1))
+        with pytest.raises(wisp.NotFoundError):
             follower.rollback()
         assert follower.sync().step == 2 and same(target, model(2))
 
@@ -113,7 +113,7 @@ def test_a_folder_follows(bucket, publish, tmp_path):
         publish(model(1), 1)
         follower.sync()
         assert same(load_file(folder / "model.safetensors"), model(1))
-        with pytest.raises(wisp.Unsupported, match="does not keep"):
+        with pytest.raises(wisp.UnsupportedError, match="does not keep"):
             follower.rollback()
 
 
@@ -199,7 +199,7 @@ def test_the_background_thread_follows_until_stopped(bucket, publish):
     with wisp.Follower(bucket, target, poll=0.01) as follower:
         follower.on_step = lambda event: event.step == 2 and arrived.set()
         follower.start()
-        assert follower.state == "following"
+        assert follower.status == "following"
         for step in range(3):
             publish(model(step), step)
         assert follower.wait_for(2, timeout=60).step == 2
@@ -209,9 +209,9 @@ def test_the_background_thread_follows_until_stopped(bucket, publish):
         assert follower.rollback() == 2 and same(target, model(2))
         follower.start()
         follower.wait_for(3, timeout=60)
-        assert follower.verify() and follower.state == "following"
+        assert follower.verify() and follower.status == "following"
         follower.stop()
-        assert follower.state == "idle" and same(target, model(3))
+        assert follower.status == "idle" and same(target, model(3))
         publish(model(4), 4)
         assert follower.sync().step == 4 and same(target, model(4))
 
@@ -243,7 +243,7 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 input()
 follower.wait_for(1, timeout=60)
-print(follower.state, flush=True)
+print(follower.status, flush=True)
 follower.close()
 """
     with start_python(code) as child:
@@ -264,7 +264,7 @@ def test_an_error_behind_ends_the_thread_and_is_raised_to_whoever_asks(bucket, p
         publish(model(0), 0)
         with pytest.raises(ZeroDivisionError):
             follower.wait_for(0, timeout=60)
-        assert follower.state == "failed"
+        assert follower.status == "failed"
         with pytest.raises(ZeroDivisionError):
             follower.stop()
 
@@ -335,7 +335,7 @@ def test_moves_wait_while_the_target_is_held(bucket, publish):
         with follower.hold() as step:
             assert step == 0
             publish(model(1), 1)
-            with pytest.raises(wisp.Invalid, match="wait for itself"):
+            with pytest.raises(wisp.InvalidError, match="wait for itself"):
                 follower.sync()
             assert same(target, model(0))
         follower.wait_for(1, timeout=60)
@@ -378,7 +378,7 @@ def test_a_target_that_is_not_the_model_is_refused_and_left_alone(bucket, publis
     target["b"] = np.zeros(9000, np.float32)
     target["more"] = np.zeros(3)
     del target["n"]
-    with wisp.Follower(bucket, target) as follower, pytest.raises(wisp.Invalid) as caught:
+    with wisp.Follower(bucket, target) as follower, pytest.raises(wisp.InvalidError) as caught:
         follower.sync()
     text = str(caught.value)
     assert "'a' is F32 [70, 33] in the run, F32 [33, 70] in the target" in text
@@ -392,14 +392,14 @@ def test_a_target_that_is_not_the_model_is_refused_and_left_alone(bucket, publis
 
 def test_a_run_that_is_not_there_is_said_so(tmp_path):
     with wisp.Follower(str(tmp_path / "nowhere"), blank()) as follower:
-        with pytest.raises(wisp.NoRun):
+        with pytest.raises(wisp.NoRunError):
             follower.sync()
 
 
 def test_a_read_only_target_is_refused():
     frozen = np.zeros(3)
     frozen.flags.writeable = False
-    with pytest.raises(wisp.Invalid, match="'w'.*read-only"):
+    with pytest.raises(wisp.InvalidError, match="'w'.*read-only"):
         wisp.Follower("/tmp/x", {"w": frozen})
 
 

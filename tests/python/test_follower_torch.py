@@ -85,7 +85,7 @@ def test_a_state_dict_follows(bucket, publish_model):
 def test_an_fp32_module_follows_a_bf16_run_when_asked_to_cast(bucket, publish_model):
     publish_model(trained(0), 0)
     target = Tiny()
-    with wisp.Follower(bucket, target) as follower, pytest.raises(wisp.Invalid, match="BF16.*F32"):
+    with wisp.Follower(bucket, target) as follower, pytest.raises(wisp.InvalidError, match="BF16.*F32"):
         follower.sync()
     with wisp.Follower(bucket, target, cast=True) as follower:
         for step in range(3):
@@ -103,17 +103,17 @@ def test_without_cast_other_dtypes_are_refused_through_a_copy_too(bucket, publis
     target = Tiny()
     target.load_state_dict(before.state_dict())
     with wisp.Follower(bucket, target, own_copy=True) as follower:
-        with pytest.raises(wisp.Invalid, match="'embed.weight' is BF16.*cast=True"):
+        with pytest.raises(wisp.InvalidError, match="'embed.weight' is BF16.*cast=True"):
             follower.sync()
     assert same(target, before)
 
 
 def test_tensors_that_cannot_be_written_in_place_are_refused():
-    with pytest.raises(wisp.Invalid, match=r"'w' \(float32 \[3, 2\] on cpu\) is not contiguous"):
+    with pytest.raises(wisp.InvalidError, match=r"'w' \(float32 \[3, 2\] on cpu\) is not contiguous"):
         wisp.Follower("/tmp/x", {"w": torch.zeros(2, 3).T})
-    with pytest.raises(wisp.Invalid, match="'w'.*on meta.*has no memory"):
+    with pytest.raises(wisp.InvalidError, match="'w'.*on meta.*has no memory"):
         wisp.Follower("/tmp/x", {"w": torch.zeros(2, 3, device="meta")})
-    with pytest.raises(wisp.Invalid, match="'w'.*on cpu.* is not on cuda:1"):
+    with pytest.raises(wisp.InvalidError, match="'w'.*on cpu.* is not on cuda:1"):
         wisp.Follower("/tmp/x", {"w": torch.zeros(2, 3)}, device="cuda:1")
 
 

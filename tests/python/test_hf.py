@@ -84,7 +84,7 @@ def test_an_exception_out_of_the_training_closes_the_publisher(tmp_path):
     with pytest.raises(RuntimeError, match="fell off"):
         broken.train()
     assert wisp.status(tmp_path / "run").head.step == 2
-    with pytest.raises(wisp.Invalid, match="closed"):
+    with pytest.raises(wisp.InvalidError, match="closed"):
         callback.publisher.publish()
     # The same callback serves the next training.
     trainer(tiny_llama(), tmp_path / "out", callback, max_steps=1).train()

@@ -15,31 +15,33 @@ import numpy as np
 import pytest
 
 import wisp
-from wisp.feed_files import FeedSettings, feed_folder
-from wisp.feed_link import FeedLink
-from wisp.feed_readers import LARGEST_LAG
+from wisp.engine.feed_files import FeedSettings, feed_folder
+from wisp.engine.feed_link import FeedLink
+from wisp.engine.feed_messages import RankReport
+from wisp.engine.feed_readers import LARGEST_LAG
 
 TIMEOUT = 60.0
 #: A process at the feed. It reports as a rank, and says which step it knows of when it is asked.
 READER = """
 import sys
-from wisp.feed_files import FeedSettings, StateMoved
-from wisp.feed_link import FeedLink
+from wisp.engine.feed_files import FeedSettings, StateMovedError
+from wisp.engine.feed_link import FeedLink
+from wisp.engine.feed_messages import RankReport
 
 link = FeedLink(FeedSettings(sys.argv[1], poll=0.1))
-link.report("reader", {"served": None})
+link.report("reader", RankReport())
 for line in sys.stdin:
     word, step = line.split()
-    board = link.wait(lambda b: b.connected and b.at and b.at["step"] >= int(step), 60)
+    feed = link.wait(lambda f: f.connected and f.at is not None and f.at.step >= int(step), 60)
     if word == "read":
         try:
-            with link.state(board) as state:
+            with link.mapped(feed) as state:
                 print("reading", state is not None, flush=True)
                 sys.stdin.readline()
-        except StateMoved:
+        except StateMovedError:
             print("moved", flush=True)
             continue
-    print("at", board and board.at["step"], flush=True)
+    print("at", feed and feed.at.step, flush=True)
 """
 
 
@@ -112,13 +114,13 @@ def reader(run: str, link: FeedLink) -> Iterator[Reader]:
 
 def sees(link: FeedLink, step: int) -> bool:
     link.look()
-    return link.wait(lambda b: b.at is not None and b.at["step"] == step, TIMEOUT) is not None
+    return link.wait(lambda b: b.at is not None and b.at.step == step, TIMEOUT) is not None
 
 
 def read(link: FeedLink) -> np.ndarray:
     """The weights, once the feed has written them; without its lock, it may still be about to."""
     while True:
-        with link.state(link.board) as state:
+        with link.mapped(link.known) as state:
             if state is not None:
                 return state.bits("w").view(np.float32).copy()
 
@@ -130,15 +132,15 @@ def test_a_reader_that_is_stopped_costs_the_others_nothing(
     # Each report goes to all readers: more than a stopped one's socket and queue can hold.
     chunk = 1 << 20
     for number in range(2 * LARGEST_LAG // chunk):
-        report = {"served": None, "number": number, "filling": "x" * chunk}
+        report = RankReport(failure=f"{number} " + "x" * chunk)
         link.report("filler", report)
-        assert link.wait(lambda b, n=number: b.ranks.get("filler", {}).get("number") == n, TIMEOUT)
+        assert link.wait(lambda b, r=report: b.ranks.get("filler") == r, TIMEOUT)
     for step in (2, 3, 4):
         publish(step)
         assert sees(link, step)
-    told = link.wait(lambda b: any("was let go" in fault for fault in b.faults), TIMEOUT)
+    told = link.wait(lambda b: any("was let go" in fault for fault in b.status.faults), TIMEOUT)
     assert told is not None
-    (fault,) = [fault for fault in told.faults if "was let go" in fault]
+    (fault,) = [fault for fault in told.status.faults if "was let go" in fault]
     assert f"process {reader.process.pid} (rank reader)" in fault
     assert link.wait(lambda b: "reader" not in b.ranks, TIMEOUT), "a stopped rank is not there"
 
@@ -170,12 +172,12 @@ def test_a_reader_that_is_stopped_while_it_reads_the_state_is_not_waited_for(
 
 
 def test_a_reader_that_reads_is_waited_for(publish: Any, link: FeedLink) -> None:
-    with link.state(link.board) as state:
+    with link.mapped(link.known) as state:
         assert state is not None
         publish(2)
         link.look()
         # Nothing tells that the feed waits: several polls have to do.
-        assert link.wait(lambda b: b.at is not None and b.at["step"] == 2, 1.0) is None
+        assert link.wait(lambda b: b.at is not None and b.at.step == 2, 1.0) is None
         assert state.bits("w").view(np.float32)[:3].tolist() == [0, 1, 0]
     assert sees(link, 2)
 
@@ -196,6 +198,6 @@ def test_other_demands_are_other_feeds(run: str, publish: Any) -> None:
 def test_a_feed_of_a_pinned_run_takes_no_other(run: str, publish: Any) -> None:
     publish(1)
     link = FeedLink(FeedSettings(run, poll=0.1, run_id="0" * 32))
-    told = link.wait(lambda b: bool(b.failure), TIMEOUT)
-    assert told is not None and told.at is None and "0" * 32 in str(told.failure)
+    told = link.wait(lambda b: bool(b.status.failure), TIMEOUT)
+    assert told is not None and told.at is None and "0" * 32 in str(told.status.failure)
     link.close()

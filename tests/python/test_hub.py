@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import loopback_hub
 import numpy as np
@@ -79,7 +78,7 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
 
 
 def test_a_run_with_one_declared_writer_arrives_bit_for_bit(url: str) -> None:
-    with pytest.raises(wisp.Incapable, match="single_writer"):
+    with pytest.raises(wisp.IncapableError, match="single_writer"):
         wisp.init(url)
     wisp.init(url, single_writer=True)
     model, target = weights(0), weights(1)
@@ -114,7 +113,7 @@ def test_a_second_history_is_noticed(hub: loopback_hub.LoopbackHub, store: HubSt
         with wisp.Publisher(run, model, on_error="raise") as publisher:
             publisher.publish(step)
     held = target["w"].copy()
-    with pytest.raises(wisp.Forked):
+    with pytest.raises(wisp.ForkedError):
         follower.sync()
     assert np.array_equal(held, target["w"]), "what was good is still served"
 
@@ -204,14 +203,14 @@ def test_keys_for_the_gateway_lead_to_it(url: str, monkeypatch: pytest.MonkeyPat
 def test_refusals_have_the_kind_of_their_cure(
     hub: loopback_hub.LoopbackHub, store: HubStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(wisp.NotFound, match="hf buckets create"):
+    with pytest.raises(wisp.NotFoundError, match="hf buckets create"):
         HubStore("acme/nowhere").put("a", b"x")
     hub.fail_next = 418
-    with pytest.raises(wisp.Invalid):
+    with pytest.raises(wisp.InvalidError):
         store.head("a")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong_hush")
     for ask in (lambda: store.read("a", 0, 1), lambda: store.put("a", b"x"), store.now_ms):
-        with pytest.raises(wisp.Denied, match="HF_TOKEN") as refused:
+        with pytest.raises(wisp.DeniedError, match="HF_TOKEN") as refused:
             ask()
         assert "hush" not in str(refused.value)
 
@@ -234,5 +233,5 @@ def test_without_the_client_the_ways_to_go_are_told(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hf_xet", None)
-    with pytest.raises(wisp.Denied, match="pip install.*HF_S3_ACCESS_KEY_ID"):
+    with pytest.raises(wisp.DeniedError, match="pip install.*HF_S3_ACCESS_KEY_ID"):
         wisp.status(url)

@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wisp.errors import Unsupported  # noqa: E402
-from wisp.load_plan import Layout, learn_layout, targets_of  # noqa: E402
-from wisp.load_recorder import capture, learn  # noqa: E402
-from wisp.plan_stage import Stage  # noqa: E402
+from wisp.errors import UnsupportedError  # noqa: E402
+from wisp.engine.load_plan import Layout, learn_layout, targets_of  # noqa: E402
+from wisp.engine.load_recorder import capture, learn  # noqa: E402
+from wisp.engine.stage import Stage  # noqa: E402
 
 BF16 = torch.bfloat16
 
@@ -170,7 +170,7 @@ def test_a_loader_that_computes_in_place_is_refused() -> None:
             model.norm.data.mul_(2)
             model.norm.data.copy_(tensor)
 
-    with pytest.raises(Unsupported, match="mul_.*'norm'"):
+    with pytest.raises(UnsupportedError, match="mul_.*'norm'"):
         learn(load, targets_of(model), [("norm", BF16, (6,))])
 
 
@@ -200,6 +200,6 @@ def test_another_order_of_elements_is_learned_and_used() -> None:
 
 
 def test_packing_that_is_more_than_an_order_is_refused() -> None:
-    with pytest.raises(Unsupported, match="more than another order"):
+    with pytest.raises(UnsupportedError, match="more than another order"):
         learn_layout(lambda tensor: torch.zeros_like(tensor), (1, 8, 6), BF16)
     assert Layout(1, torch.zeros(1)).unit == 1

@@ -23,7 +23,7 @@ from wisp.publisher import Publisher  # noqa: E402
 TREE = Path(__file__).resolve().parents[2]
 
 MODES = {
-    "in_place": lambda: {},
+    "in_place": dict,
     "staged": lambda: {"stager": staging.Stager(stage_all=True)},
     "on_device": lambda: {"device_diff": True},
 }
@@ -235,7 +235,7 @@ def test_another_model_is_refused(tmp_path):
     with Publisher(tmp_path / "run", {"a": torch.ones(3), "b": torch.ones(2)}) as publisher:
         publisher.publish()
     other = {"a": torch.ones(4), "c": torch.ones(2).half()}
-    with pytest.raises(wisp.Invalid) as refused:
+    with pytest.raises(wisp.InvalidError) as refused:
         Publisher(tmp_path / "run", other)
     for part in ("'a' is F32 [4], there F32 [3]", "'b' is missing", "'c' is new"):
         assert part in str(refused.value)
@@ -251,23 +251,23 @@ def test_a_model_that_changes_its_shape_while_training_is_refused(tmp_path, mode
     with Publisher(tmp_path / "run", tensors, **MODES[mode]()) as publisher:
         publisher.publish()
         tensors["a"] = torch.ones(4)
-        with pytest.raises(wisp.Invalid, match="allow_schema_change"):
+        with pytest.raises(wisp.InvalidError, match="allow_schema_change"):
             publisher.publish()
 
 
 @pytest.mark.parametrize(
     ("model", "options", "kind"),
     [
-        ({"a": "no tensor"}, {}, wisp.Invalid),
-        ({"a": 3}, {}, wisp.Invalid),
-        (torch.ones(3), {}, wisp.Invalid),
-        ({"a": torch.ones(3, device="meta")}, {}, wisp.Invalid),
-        ({"a": torch.ones(3, dtype=torch.complex128)}, {}, wisp.Unsupported),
-        ({"a": torch.ones(3)}, {"codec": "zip"}, wisp.Invalid),
-        ({"a": torch.ones(3)}, {"every": 0}, wisp.Invalid),
-        ({"a": torch.ones(3)}, {"on_error": "ignore"}, wisp.Invalid),
-        ({"a": torch.ones(3)}, {"create": False}, wisp.NoRun),
-        ({"a": torch.ones(3)}, {"sign_key": "/nowhere"}, wisp.NotFound),
+        ({"a": "no tensor"}, {}, wisp.InvalidError),
+        ({"a": 3}, {}, wisp.InvalidError),
+        (torch.ones(3), {}, wisp.InvalidError),
+        ({"a": torch.ones(3, device="meta")}, {}, wisp.InvalidError),
+        ({"a": torch.ones(3, dtype=torch.complex128)}, {}, wisp.UnsupportedError),
+        ({"a": torch.ones(3)}, {"codec": "zip"}, wisp.InvalidError),
+        ({"a": torch.ones(3)}, {"every": 0}, wisp.InvalidError),
+        ({"a": torch.ones(3)}, {"on_error": "ignore"}, wisp.InvalidError),
+        ({"a": torch.ones(3)}, {"create": False}, wisp.NoRunError),
+        ({"a": torch.ones(3)}, {"sign_key": "/nowhere"}, wisp.NotFoundError),
     ],
 )
 def test_what_cannot_be_published_is_refused(tmp_path, model, options, kind):
@@ -279,7 +279,7 @@ def test_a_closed_publisher_says_so(tmp_path):
     publisher = Publisher(tmp_path / "run", {"a": torch.ones(3)})
     publisher.close()
     publisher.close()
-    with pytest.raises(wisp.Invalid, match="closed"):
+    with pytest.raises(wisp.InvalidError, match="closed"):
         publisher.publish()
 
 
@@ -349,11 +349,11 @@ def test_a_trainer_that_was_replaced_stops(tmp_path):
     with Publisher(tmp_path / "run", tensors) as second:
         tensors["a"][0] = 1
         first.publish(1)
-        with pytest.raises(wisp.Fenced):
+        with pytest.raises(wisp.FencedError):
             first.flush()
-        with pytest.raises(wisp.Fenced):
+        with pytest.raises(wisp.FencedError):
             first.publish(2)
-        with pytest.raises(wisp.Fenced):
+        with pytest.raises(wisp.FencedError):
             first.close()
         second.publish(3)
     assert stored(tmp_path / "run", tmp_path) == {"a": bits(tensors["a"])}
@@ -427,7 +427,7 @@ def test_steps_that_wait_are_folded(tmp_path, mode):
 def test_wrong_credentials_are_named(tmp_path, caplog):
     store = GatedStore()
     store.denied = True
-    with pytest.raises((wisp.Denied, PermissionError)):
+    with pytest.raises((wisp.DeniedError, PermissionError)):
         Publisher(store, {"a": torch.zeros(3)})
     store.denied = False
     tensors = {"a": torch.zeros(3)}
@@ -436,7 +436,7 @@ def test_wrong_credentials_are_named(tmp_path, caplog):
         store.denied = True
         tensors["a"][0] = 1
         publisher.publish(1)
-        with pytest.raises((wisp.Denied, PermissionError), match="wrong credentials"):
+        with pytest.raises((wisp.DeniedError, PermissionError), match="wrong credentials"):
             publisher.flush()
         store.denied = False
     assert stored(store, tmp_path) == {"a": bits(tensors["a"])}

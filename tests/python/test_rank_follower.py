@@ -14,9 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
-from wisp.feed_files import FeedSettings  # noqa: E402
-from wisp.feed_link import FeedLink  # noqa: E402
-from wisp.rank_follower import RankFollower, Served  # noqa: E402
+from wisp.engine.feed_files import FeedSettings  # noqa: E402
+from wisp.engine.feed_link import FeedLink  # noqa: E402
+from wisp.engine.rank_follower import RankFollower, Served  # noqa: E402
 
 BF16 = torch.bfloat16
 TIMEOUT = 60.0
@@ -79,7 +79,7 @@ class Engine:
     def staged(self, step: int) -> Served:
         self.follower.link.look()
         served = self.follower.wait_staged(lambda s: s.step == step, TIMEOUT)
-        assert served is not None, (self.follower.failure, self.follower.link.board.__dict__)
+        assert served is not None, (self.follower.failure, self.follower.link.known)
         return served
 
     def holds(self, state: dict[str, torch.Tensor]) -> bool:
@@ -172,7 +172,7 @@ def test_a_feed_that_is_killed_comes_back_and_nothing_is_lost(
 ) -> None:
     trainer.publish(1)
     switch(engine, 1)
-    os.kill(engine.follower.link.board.pid, signal.SIGKILL)
+    os.kill(engine.follower.link.known.pid, signal.SIGKILL)
     trainer.publish(2)
     switch(engine, 2)
     assert engine.holds(trainer.state()) and engine.follower.verify() == 0
@@ -181,7 +181,7 @@ def test_a_feed_that_is_killed_comes_back_and_nothing_is_lost(
 @contextmanager
 def stopped(engine: Engine) -> Iterator[None]:
     """The feed must not be quicker than the damage."""
-    pid = engine.follower.link.board.pid
+    pid = engine.follower.link.known.pid
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -210,7 +210,7 @@ def test_a_corrupt_delta_leaves_the_step_before_until_a_sound_state_comes(
             raw[len(raw) // 2] ^= 0x55
             delta.write_bytes(raw)
     assert deltas
-    assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
+    assert link.wait(lambda f: bool(f.status.faults or f.status.failure), TIMEOUT) is not None
     assert engine.holds(good)
     trainer.publisher.close()
     trainer.publisher = wisp.Publisher(
@@ -256,7 +256,7 @@ def test_a_bucket_that_holds_another_run_is_not_taken_for_this_one(
         trainer.folder.rename(tmp_path / "away")
         other.folder.rename(trainer.folder)
     link = engine.follower.link
-    assert link.wait(lambda b: bool(b.faults) or bool(b.failure), TIMEOUT) is not None
+    assert link.wait(lambda f: bool(f.status.faults or f.status.failure), TIMEOUT) is not None
     assert engine.holds(good) and engine.follower.verify() == 0
     with stopped(engine):
         trainer.folder.rename(tmp_path / "other")
@@ -318,7 +318,7 @@ def test_a_run_of_another_model_is_refused_with_the_cure(trainer: Trainer, tmp_p
     stranger = Engine(tmp_path / "other", tmp_path / "served", 0)
     stranger.follower.link.look()
     told = stranger.follower.link.wait(
-        lambda b: any(rank["failure"] for rank in b.ranks.values()), TIMEOUT
+        lambda f: any(rank.failure for rank in f.ranks.values()), TIMEOUT
     )
     assert told is not None and "serve the model that is trained" in str(told.ranks)
     stranger.follower.close()

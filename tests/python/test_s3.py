@@ -47,9 +47,9 @@ def test_a_run_on_s3_arrives_bit_for_bit(server: Any) -> None:
 
 def test_wrong_credentials_are_named(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    with pytest.raises(wisp.Denied):
+    with pytest.raises(wisp.DeniedError):
         wisp.Publisher(f"{server.url}/run", weights(0))
-    with pytest.raises(wisp.Denied):
+    with pytest.raises(wisp.DeniedError):
         wisp.Follower(f"{server.url}/run", weights(0)).sync()
 
 
@@ -61,7 +61,7 @@ def test_training_outlives_its_bucket(server: Any) -> None:
     server.stop()
     model["w"][::7] += 1
     publisher.publish(1)
-    with pytest.raises(wisp.Unavailable):
+    with pytest.raises(wisp.UnavailableError):
         publisher.flush()
     server.start()
     model["w"][::11] += 1

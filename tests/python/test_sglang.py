@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 from sglang_model import ScriptedSglang, checkpoint_tensors, loaded  # noqa: E402
 
-from wisp import plan_stage  # noqa: E402
-from wisp.engines import Driver  # noqa: E402
+from wisp.engine import stage as staging  # noqa: E402
+from wisp.engine import Driver  # noqa: E402
 from wisp.sglang import load_delta  # noqa: E402
 
 
@@ -86,12 +86,12 @@ def _rank(rank, world, run, served, states):
     load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
     until(model, lambda now: now["staged"] == 2)
     if rank == 1:
-        switch, plan_stage.Stage.switch = plan_stage.Stage.switch, _lost
+        switch, staging.Stage.switch = staging.Stage.switch, _lost
     load_delta(model, record(run=run, action="apply", step=2))
     failed = status(model)
     kept = same(model, loaded(states[0], rank, world))
     if rank == 1:
-        plan_stage.Stage.switch = switch
+        staging.Stage.switch = switch
     load_delta(model, record(run=run, action="apply", step=2))
     return failed["error"], kept, status(model), same(model, loaded(states[2], rank, world))
 
@@ -145,13 +145,13 @@ def test_switch_that_fails_leaves_the_step_before(run, served, monkeypatch):
     load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
     until(model, lambda now: now["staged"] == 1)
 
-    switch = plan_stage.Stage.switch
+    switch = staging.Stage.switch
 
     def broken(self, *args):
         switch(self, *args)
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr(plan_stage.Stage, "switch", broken)
+    monkeypatch.setattr(staging.Stage, "switch", broken)
     load_delta(model, record(run=run, action="apply", step=1))
     assert "rank 0: RuntimeError: the device is lost" in status(model)["error"]
     assert status(model)["served"] is None and same(model, loaded(states[0]))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import wisp
-from wisp.shard_plan import holders_of, make_plans
+from wisp.sharded.shard_plan import holders_of, make_plans
 
 
 def cuts(elements: int, ranks: int, chance: random.Random) -> list[tuple[int, int]]:
@@ -59,5 +59,5 @@ def test_of_replicas_the_lowest_rank_is_taken() -> None:
 
 @pytest.mark.parametrize("ranges", [[(0, 4), (5, 8)], [(0, 5), (4, 8)], [(0, 4)], [(0, 9)]])
 def test_gaps_and_overlaps_are_refused(ranges: list[tuple[int, int]]) -> None:
-    with pytest.raises(wisp.Invalid, match="does not cover it once"):
+    with pytest.raises(wisp.InvalidError, match="does not cover it once"):
         holders_of("w", 8, ranges)

@@ -21,7 +21,8 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import wisp  # noqa: E402
-from wisp import ShardedPublisher, _native, shard_rounds  # noqa: E402
+from wisp import ShardedPublisher, _native  # noqa: E402
+from wisp.sharded import rounds  # noqa: E402
 
 from rank_processes import run_ranks  # noqa: E402
 
@@ -241,10 +242,10 @@ def lose_a_rank(rank: int, world: int, url: str, how: str) -> list[str]:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hangs" and rank == 2:
         # Until the others have given the step up.
-        publisher._ranks.talk.wait(["1/verdict"], float("inf"))
+        publisher._ranks.keys.wait(["1/verdict"], float("inf"))
     try:
         publisher.publish(1)
-    except wisp.Unavailable as error:
+    except wisp.UnavailableError as error:
         said.append(str(error))
     publisher._rounds._timeout = 90.0
     if how == "hangs":
@@ -284,12 +285,12 @@ def outlive_a_rank(rank: int, world: int, url: str) -> list[Any]:
         began = time.monotonic()
         try:
             publisher.publish(step)
-        except wisp.Unavailable as error:
+        except wisp.UnavailableError as error:
             said.append(str(error))
         publisher._rounds._timeout = 600.0
     try:
         publisher.close()
-    except wisp.Unavailable as error:
+    except wisp.UnavailableError as error:
         said.append(str(error))
     return [*said, time.monotonic() - began]
 
@@ -297,7 +298,7 @@ def outlive_a_rank(rank: int, world: int, url: str) -> list[Any]:
 def test_a_dead_rank_is_not_waited_for_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_rounds, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(rounds, "_GRACE_SECONDS", 0.2)
     said, _ = run_ranks(2, outlive_a_rank, str(tmp_path / "run"), lost=(1,))
     first, second, closing, seconds = said
     assert "rank 1 did not deliver step 1 within 2 s" in first
@@ -315,11 +316,11 @@ def end_without_close(rank: int, world: int, url: str) -> int:
     if child == 0:
         try:
             publisher.publish(1)
-        except wisp.Invalid as error:
+        except wisp.InvalidError as error:
             os._exit(7 if "belongs to process" in str(error) else 8)
         os._exit(9)
     _, status = os.waitpid(child, 0)
-    publisher._leave(time.monotonic())
+    publisher.finish_at_exit(time.monotonic())
     return os.waitstatus_to_exitcode(status)
 
 
@@ -338,16 +339,16 @@ def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:
     )
     publisher.publish(0)
     said = []
-    hear = publisher._ranks.talk.wait
+    hear = publisher._ranks.keys.wait
     if rank == 1:
-        publisher._ranks.talk.wait = lambda keys, *rest, **more: (
+        publisher._ranks.keys.wait = lambda keys, *rest, **more: (
             keys if keys == ["1/verdict"] else hear(keys, *rest, **more)
         )
     for step in (1, 2):
         nudge(tensors, step)
         try:
             said.append(publisher.publish(step).state)
-        except wisp.Unavailable as error:
+        except wisp.UnavailableError as error:
             said.append(str(error))
     return said
 
@@ -366,12 +367,12 @@ def disagree(rank: int, world: int, url: str) -> list[str]:
     said = []
     try:
         ShardedPublisher(url, {"w": torch.zeros(4 + rank)}, timeout=90)
-    except wisp.Invalid as error:
+    except wisp.InvalidError as error:
         said.append(str(error))
     publisher = ShardedPublisher(url, {"w": torch.zeros(4)}, timeout=90, background=False)
     try:
         publisher.publish(rank)
-    except wisp.Invalid as error:
+    except wisp.InvalidError as error:
         said.append(str(error))
     dist.barrier()
     return said

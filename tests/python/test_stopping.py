@@ -82,7 +82,7 @@ def test_stop_and_close_do_not_wait_for_a_store_that_is_reached_by_http(stubborn
         warnings.simplefilter("error")
         with promptly():
             follower.stop()
-        assert follower.state == "idle"
+        assert follower.status == "idle"
         with promptly():
             follower.close()
 
@@ -94,7 +94,7 @@ def test_close_ends_the_sync_of_another_thread(stubborn):
     def sync() -> None:
         try:
             follower.sync()
-        except wisp.Unavailable as error:
+        except wisp.UnavailableError as error:
             raised.append(error)
 
     thread = threading.Thread(target=sync)
@@ -103,7 +103,7 @@ def test_close_ends_the_sync_of_another_thread(stubborn):
     with promptly():
         follower.close()
         thread.join()
-    assert len(raised) == 1 and follower.state == "closed"
+    assert len(raised) == 1 and follower.status == "closed"
 
 
 class BlockingStore(FsspecStore):
@@ -144,7 +144,7 @@ def test_a_thread_left_behind_in_a_python_store_changes_nothing_any_more(blocked
     follower, store, target, thread = blocked
     with pytest.warns(RuntimeWarning, match="left behind"), promptly():
         follower.stop()
-    with pytest.raises(wisp.Unavailable, match="still holds a thread"):
+    with pytest.raises(wisp.UnavailableError, match="still holds a thread"):
         follower.sync()
     store.blocks = False
     store.let_go.set()
@@ -159,7 +159,7 @@ def test_close_leaves_a_thread_behind_too(blocked):
     follower, store, target, thread = blocked
     with pytest.warns(RuntimeWarning, match="left behind"), promptly():
         follower.close()
-    assert follower.state == "closed"
+    assert follower.status == "closed"
     store.let_go.set()
     thread.join()
     assert same(target, model(0))

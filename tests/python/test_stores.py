@@ -40,7 +40,7 @@ class DictStore(Store):
     def read(self, key, offset, size):
         self._check()
         if key not in self.objects:
-            raise wisp.NotFound(key)
+            raise wisp.NotFoundError(key)
         return self.objects[key][offset : offset + size]
 
     def head(self, key):
@@ -91,14 +91,14 @@ def test_creates_only_where_nothing_is(store):
 
 def test_what_is_not_there_is_not_found(store):
     for ask in (store.head, lambda key: store.read(key, 0, 1)):
-        with pytest.raises((wisp.NotFound, FileNotFoundError)):
+        with pytest.raises((wisp.NotFoundError, FileNotFoundError)):
             ask("no/such")
     store.remove("no/such")
     store.put("x/y", b"1")
-    with pytest.raises((wisp.NotFound, FileNotFoundError)):
+    with pytest.raises((wisp.NotFoundError, FileNotFoundError)):
         store.head("x")
     store.remove("x/y")
-    with pytest.raises((wisp.NotFound, FileNotFoundError)):
+    with pytest.raises((wisp.NotFoundError, FileNotFoundError)):
         store.head("x/y")
 
 
@@ -137,14 +137,14 @@ def test_a_run_can_be_started_in_it(store):
     wisp.init(run, single_writer=not store.creates_exclusively)
     assert wisp.status(run).head is None
     assert list(wisp.log(run)) == []
-    with pytest.raises(wisp.Conflict):
+    with pytest.raises(wisp.ConflictError):
         wisp.init(run, single_writer=not store.creates_exclusively)
 
 
 def test_a_store_that_cannot_exclude_needs_to_be_told_so():
     store = DictStore()
     store.creates_exclusively = False
-    with pytest.raises(wisp.Incapable):
+    with pytest.raises(wisp.IncapableError):
         wisp.init(store)
 
 
@@ -171,9 +171,9 @@ def test_exceptions_of_the_system_have_the_kind_of_their_cure():
 
 
 def test_an_object_without_the_interface_is_refused():
-    with pytest.raises(wisp.Invalid, match="int has no put, create"):
+    with pytest.raises(wisp.InvalidError, match="int has no put, create"):
         wisp.status(7)
-    with pytest.raises(wisp.Invalid, match="unknown scheme"):
+    with pytest.raises(wisp.InvalidError, match="unknown scheme"):
         wisp.status("gopher://bucket")
 
 
@@ -181,11 +181,11 @@ def test_a_store_that_answers_nonsense_is_found_out():
     store = DictStore()
     wisp.init(store)
     store.list = lambda prefix, after, limit: [("elsewhere", 1, 0)]
-    with pytest.raises(wisp.Corrupt, match="out of turn"):
+    with pytest.raises(wisp.CorruptError, match="out of turn"):
         wisp.status(store)
     store.read = lambda key, offset, size: b"x" * (size + 1)
-    with pytest.raises(wisp.Corrupt, match="were asked for"):
+    with pytest.raises(wisp.CorruptError, match="were asked for"):
         wisp.log(store)
     store.read = lambda key, offset, size: "text"
-    with pytest.raises(wisp.Invalid, match="another type"):
+    with pytest.raises(wisp.InvalidError, match="another type"):
         wisp.log(store)

@@ -45,34 +45,34 @@ def test_names_are_sorted_and_unique():
 
 
 def test_arrays_that_cannot_be_seen_are_refused_by_name():
-    with pytest.raises(wisp.Invalid, match=r"'w'.*\[2, 3\].*not contiguous"):
+    with pytest.raises(wisp.InvalidError, match=r"'w'.*\[2, 3\].*not contiguous"):
         tensors.host_weights({"w": np.zeros((3, 2)).T})
     frozen = np.zeros(2)
     frozen.flags.writeable = False
     tensors.host_weights({"w": frozen})
-    with pytest.raises(wisp.Invalid, match="'w'.*read-only"):
+    with pytest.raises(wisp.InvalidError, match="'w'.*read-only"):
         tensors.host_weights({"w": frozen}, writable=True)
-    with pytest.raises(wisp.Unsupported, match="complex128"):
+    with pytest.raises(wisp.UnsupportedError, match="complex128"):
         tensors.host_weights({"w": np.zeros(2, np.complex128)})
-    with pytest.raises(wisp.Invalid, match="'w' is no tensor but int"):
+    with pytest.raises(wisp.InvalidError, match="'w' is no tensor but int"):
         tensors.host_weights({"w": 3})
-    with pytest.raises(wisp.Invalid, match="not str"):
+    with pytest.raises(wisp.InvalidError, match="not str"):
         tensors.host_weights("path")
 
 
 def test_the_module_refuses_buffers_that_do_not_fit():
-    with pytest.raises(wisp.Invalid, match="'w'.*needs 8 bytes, but its memory has 4"):
+    with pytest.raises(wisp.InvalidError, match="'w'.*needs 8 bytes, but its memory has 4"):
         _native.HostWeights([("w", "F32", (2,), b"1234")])
-    with pytest.raises(wisp.Unsupported, match="F5"):
+    with pytest.raises(wisp.UnsupportedError, match="F5"):
         _native.HostWeights([("w", "F5", (1,), b"1234")])
-    with pytest.raises(wisp.Invalid, match="overflow|bytes"):
+    with pytest.raises(wisp.InvalidError, match="overflow|bytes"):
         _native.HostWeights([("w", "F32", (1 << 40, 1 << 40), b"")])
 
 
 def test_errors_have_kinds_and_a_common_base():
-    assert issubclass(wisp.WrongBase, wisp.Error) and wisp.WrongBase.kind == "wrong_base"
-    assert issubclass(wisp.Invalid, ValueError)
-    with pytest.raises(wisp.NotFound) as caught:
+    assert issubclass(wisp.WrongBaseError, wisp.Error) and wisp.WrongBaseError.kind == "wrong_base"
+    assert issubclass(wisp.InvalidError, ValueError)
+    with pytest.raises(wisp.NotFoundError) as caught:
         _native.Checkpoint.open("/nowhere/at/all")
     assert caught.value.kind == "not_found"
 

@@ -56,13 +56,13 @@ def test_the_state_dict_is_the_same_as_the_module():
 
 
 def test_tensors_that_cannot_be_seen_are_refused_by_name():
-    with pytest.raises(wisp.Invalid, match=r"'w' \(float32 \[2, 3\] on cpu\) is not contiguous"):
+    with pytest.raises(wisp.InvalidError, match=r"'w' \(float32 \[2, 3\] on cpu\) is not contiguous"):
         tensors.host_weights({"w": torch.zeros(3, 2).T})
-    with pytest.raises(wisp.Invalid, match=r"'w' \(float32 \[2\] on meta\) has no memory"):
+    with pytest.raises(wisp.InvalidError, match=r"'w' \(float32 \[2\] on meta\) has no memory"):
         tensors.host_weights({"w": torch.zeros(2, device="meta")})
-    with pytest.raises(wisp.Unsupported, match="complex128"):
+    with pytest.raises(wisp.UnsupportedError, match="complex128"):
         tensors.host_weights({"w": torch.zeros(2, dtype=torch.complex128)})
-    with pytest.raises(wisp.Invalid, match="not contiguous"):
+    with pytest.raises(wisp.InvalidError, match="not contiguous"):
         tensors.host_weights({"w": torch.zeros(2, 2).to_sparse()})
 
 

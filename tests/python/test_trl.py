@@ -229,7 +229,7 @@ def test_all_dead_is_an_error_once_patience_is_over(tmp_path):
     with RecordingServer() as server:
         address = server.url
     transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", servers=[address], patience=0)
-    with pytest.raises(wisp.Unavailable, match=rf"{address}.*patience"):
+    with pytest.raises(wisp.UnavailableError, match=rf"{address}.*patience"):
         send(transfer, weights())
     transfer.destroy()
 
@@ -246,7 +246,7 @@ def test_a_patient_training_waits_for_a_server(tmp_path, monkeypatch):
         if first.acquire(blocking=False):
             late.append(RecordingServer(port))
 
-    monkeypatch.setattr(transfer, "_hear", start_one)
+    monkeypatch.setattr(transfer.server_switch, "note", start_one)
     send(transfer, weights())
     assert late[0].steps == [0] == [report.served for report in transfer.reports]
     transfer.destroy()

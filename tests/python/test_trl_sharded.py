@@ -43,7 +43,7 @@ class Versions:
 
 
 class CommittedSteps:
-    """In place of wisp.engines.Driver: the servers find what they are told of in the bucket."""
+    """In place of wisp.engine.Driver: the servers find what they are told of in the bucket."""
 
     def __init__(self, run):
         self.run = run
@@ -81,7 +81,7 @@ def train(rank, world, run):
     whole = DTensor.full_tensor
     transfer = wisp.trl.ShardedBucketWeightTransfer(run, servers=["http://a"])
     driver = CommittedSteps(run)
-    transfer._connect = lambda: driver
+    transfer.server_switch.make_driver = lambda _: driver
     trainer = sharded_trainer(transfer)
     transfer.attach(trainer)
     optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=1e-4)
@@ -124,7 +124,7 @@ def test_ranks_publish_their_rows_and_none_gathers(tmp_path):
 
 def test_without_attach_it_says_so(tmp_path):
     transfer = wisp.trl.ShardedBucketWeightTransfer(tmp_path / "run")
-    with pytest.raises(wisp.Invalid, match="attach"):
+    with pytest.raises(wisp.InvalidError, match="attach"):
         transfer.send_weights(iter([("a", torch.zeros(3))]))
-    with pytest.raises(wisp.Unsupported, match="PublishCallback"):
+    with pytest.raises(wisp.UnsupportedError, match="PublishCallback"):
         transfer.attach(object())

@@ -32,7 +32,7 @@ def test_a_signed_run_is_followed_with_its_key_and_refused_with_another(tmp_path
     stranger = "ed25519:" + "ab" * 32
     blank = {"w": np.zeros(100, np.float32)}
     with wisp.Follower(run, blank, trust=[stranger]) as follower:
-        with pytest.raises(wisp.Denied):
+        with pytest.raises(wisp.DeniedError):
             follower.sync()
     assert not blank["w"].any()
     assert wisp.status(run, trust=public).is_signed
@@ -42,7 +42,7 @@ def test_an_unsigned_run_is_refused_by_those_who_name_keys(bucket, publish, key)
     publish(ARRAYS, 0)
     target = {"w": np.zeros(100, np.float32)}
     with wisp.Follower(bucket, target, trust=[key.with_suffix(".pub")]) as follower:
-        with pytest.raises(wisp.Denied):
+        with pytest.raises(wisp.DeniedError):
             follower.sync()
     assert not target["w"].any()
 
@@ -50,7 +50,7 @@ def test_an_unsigned_run_is_refused_by_those_who_name_keys(bucket, publish, key)
 def test_keys_that_are_none_are_said_so(bucket, tmp_path):
     with pytest.raises(wisp.Error, match="nokey"):
         wisp.status(bucket, trust="nokey")
-    with pytest.raises(wisp.Invalid, match="certificate needs the key"):
+    with pytest.raises(wisp.InvalidError, match="certificate needs the key"):
         wisp.init(str(tmp_path / "other"), certificate=tmp_path / "c")
 
 
@@ -76,14 +76,14 @@ def test_a_certificate_below_the_least_serial_is_refused(tmp_path, key):
         assert least.sync().step == 1
     target = {"w": np.zeros(100, np.float32)}
     with wisp.Follower(run, target, trust=public, min_serial=5) as follower:
-        with pytest.raises(wisp.Denied, match="serial"):
+        with pytest.raises(wisp.DeniedError, match="serial"):
             follower.sync()
     assert not target["w"].any()
     assert wisp.status(run, trust=public, min_serial=4).head.step == 1
     for look in (wisp.status, wisp.log):
-        with pytest.raises(wisp.Denied, match="serial"):
+        with pytest.raises(wisp.DeniedError, match="serial"):
             look(run, trust=public, min_serial=5)
-    with pytest.raises(wisp.Denied, match="serial"):
+    with pytest.raises(wisp.DeniedError, match="serial"):
         wisp.Publisher(run, ARRAYS, min_serial=5, **how)
 
 
@@ -100,23 +100,23 @@ def test_a_pinned_run_is_the_only_one_that_is_taken(tmp_path):
     # Another run at the address, however sound it is.
     target = {"w": np.zeros(100, np.float32)}
     with wisp.Follower(other, target, run_id=mine) as follower:
-        with pytest.raises(wisp.Forked, match=mine):
+        with pytest.raises(wisp.ForkedError, match=mine):
             follower.sync()
     assert not target["w"].any()
     for look in (wisp.status, wisp.log, wisp.compact, wisp.retain, wisp.scrub):
-        with pytest.raises(wisp.Forked, match=mine):
+        with pytest.raises(wisp.ForkedError, match=mine):
             look(other, run_id=mine)
-    with pytest.raises(wisp.Forked, match=mine):
+    with pytest.raises(wisp.ForkedError, match=mine):
         wisp.export(other, tmp_path / "out", run_id=mine)
-    with pytest.raises(wisp.Forked, match=mine):
+    with pytest.raises(wisp.ForkedError, match=mine):
         wisp.Publisher(other, ARRAYS, run_id=mine)
 
 
 def test_a_pinned_run_that_is_not_there_is_not_started(tmp_path):
-    with pytest.raises(wisp.NoRun):
+    with pytest.raises(wisp.NoRunError):
         wisp.Publisher(str(tmp_path / "none"), ARRAYS, run_id="0" * 32)
     assert not (tmp_path / "none").exists()
-    with pytest.raises(wisp.Invalid, match="32 hexadecimal digits"):
+    with pytest.raises(wisp.InvalidError, match="32 hexadecimal digits"):
         wisp.status(str(tmp_path / "none"), run_id="run")
-    with pytest.raises(wisp.Invalid, match="min_serial"):
+    with pytest.raises(wisp.InvalidError, match="min_serial"):
         wisp.status(str(tmp_path / "none"), min_serial=-1)

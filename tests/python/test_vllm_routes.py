@@ -25,9 +25,14 @@ from fastapi import FastAPI  # noqa: E402
 from prometheus_client import generate_latest  # noqa: E402
 
 import wisp  # noqa: E402
-from wisp.feed_link import Board, FeedLink  # noqa: E402
-from wisp.vllm import conductor as conducting  # noqa: E402
-from wisp.vllm import identity  # noqa: E402
+from wisp.engine.feed_link import FeedLink, FeedState  # noqa: E402
+from wisp.engine.feed_messages import (  # noqa: E402
+    FeedPosition,
+    FollowStatus,
+    RankReport,
+    RankState,
+)
+from wisp.vllm import identity, update_coordinator  # noqa: E402
 from wisp.vllm.routes import WispRoutes  # noqa: E402
 from wisp.vllm.settings import InitInfo, configured  # noqa: E402
 
@@ -192,9 +197,9 @@ def test_settings_for_no_run_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     for name, value in (("TRUST", "a.pub"), ("MIN_SERIAL", "3"), ("RUN_ID", IDENTITY)):
         with monkeypatch.context() as one:
             one.setenv(f"WISP_{name}", value)
-            with pytest.raises(wisp.Invalid, match=f"WISP_{name}: .*set WISP_RUN as well"):
+            with pytest.raises(wisp.InvalidError, match=f"WISP_{name}: .*set WISP_RUN as well"):
                 configured(config_of(1))
-    with pytest.raises(wisp.Invalid, match="run"):
+    with pytest.raises(wisp.InvalidError, match="run"):
         configured(config_of(1, {"trust": ["a.pub"]}))
 
 
@@ -208,10 +213,10 @@ def test_what_a_server_demands_reaches_its_feed(monkeypatch: pytest.MonkeyPatch)
     assert (feed.min_serial, feed.run_id) == (7, IDENTITY)
     assert InitInfo(**info.as_dict()) == info
     for wrong in ({"run_id": "abc"}, {"min_serial": -1}, {"min_serial": "7"}):
-        with pytest.raises(wisp.Invalid):
+        with pytest.raises(wisp.InvalidError):
             InitInfo(run="r", **wrong)
     monkeypatch.setenv("WISP_MIN_SERIAL", "seven")
-    with pytest.raises(wisp.Invalid, match="WISP_MIN_SERIAL is a number"):
+    with pytest.raises(wisp.InvalidError, match="WISP_MIN_SERIAL is a number"):
         configured(config_of(1))
 
 
@@ -219,43 +224,46 @@ def test_what_a_server_demands_reaches_its_feed(monkeypatch: pytest.MonkeyPatch)
 
 
 class ScriptedLink:
-    """In place of a link to a feed: a board that the test writes."""
+    """In place of a link to a feed: a feed state that the test writes."""
 
-    shown = Board()
+    shown = FeedState()
 
     def __init__(self, settings: Any, *, starts: bool = True) -> None:
-        self.board = ScriptedLink.shown
+        self.known = ScriptedLink.shown
 
     def look(self) -> None:
         pass
 
-    def wait(self, ready: Callable[[Board], bool], timeout: float | None) -> Board | None:
-        self.board = ScriptedLink.shown
-        return self.board if ready(self.board) else None
+    def wait(self, ready: Callable[[FeedState], bool], timeout: float | None) -> FeedState | None:
+        self.known = ScriptedLink.shown
+        return self.known if ready(self.known) else None
 
     def close(self) -> None:
         pass
 
 
-def rank(served: int | None, staged: int) -> dict[str, Any]:
-    def state(step: int) -> dict[str, Any]:
-        return {"key": f"{step}:{STATE}", "step": step, "seq": step, "state": STATE, "times": {}}
+def rank(served: int | None, staged: int) -> RankReport:
+    def state(step: int) -> RankState:
+        return RankState(step=step, seq=step, state=STATE)
 
-    return {
-        "served": None if served is None else state(served), "staged": state(staged),
-        "all_staged": [f"{staged}:{STATE}"], "failure": None,
-    }  # fmt: skip
+    return RankReport(
+        served=None if served is None else state(served),
+        staged=state(staged),
+        all_staged=(f"{staged}:{STATE}",),
+    )
 
 
 @pytest.fixture
 def two(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Served:
     """A server of two engines that serve step 1 and have staged step 2."""
-    monkeypatch.setattr(conducting, "FeedLink", ScriptedLink)
-    board = Board()
-    board.connected, board.passes, board.expired = True, 1000, True
-    board.at = {"serial": 2, "step": 2, "seq": 2, "state": STATE}
-    board.ranks = {f"{identity.engine_id()}/{number}.0": rank(1, 2) for number in range(2)}
-    monkeypatch.setattr(ScriptedLink, "shown", board)
+    monkeypatch.setattr(update_coordinator, "FeedLink", ScriptedLink)
+    feed = FeedState(
+        connected=True,
+        status=FollowStatus(passes=1000, expired=True),
+        at=FeedPosition(serial=2, step=2, seq=2, state=STATE),
+        ranks={f"{identity.engine_id()}/{number}.0": rank(1, 2) for number in range(2)},
+    )
+    monkeypatch.setattr(ScriptedLink, "shown", feed)
     made = serve(2)
     identity.note_engine({"run": "s3://bucket/run"})
     return made
@@ -343,11 +351,11 @@ def test_an_expired_run_shows_in_status_and_metrics(two: Served) -> None:
 def test_the_feed_tells_that_a_run_has_expired(tmp_path: Path) -> None:
     import numpy as np
 
-    from wisp.feed_files import FeedSettings
+    from wisp.engine.feed_files import FeedSettings
 
     run = str(tmp_path / "run")
     with wisp.Publisher(run, {"w": np.zeros(10)}, expires_after=0.05) as publisher:
         publisher.publish(1)
     link = FeedLink(FeedSettings(run, poll=0.1))
-    assert link.wait(lambda board: board.expired, 60) is not None
+    assert link.wait(lambda feed: feed.status.expired, 60) is not None
     link.close()

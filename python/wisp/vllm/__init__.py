@@ -22,15 +22,13 @@ _REGISTRY_PROCESS = "vllm.model_executor.models.registry"
 
 def register() -> None:
     """Makes the backend known. Called by vLLM, in each process, any number of times."""
-    from .identity import settle_identity
+    from .identity import assign_engine_id
 
-    settle_identity()
+    assign_engine_id()
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
     if BACKEND not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(
-            BACKEND, "wisp.vllm.rank_engine", "WispEngine"
-        )
+        WeightTransferEngineFactory.register_engine(BACKEND, "wisp.vllm.rank_engine", "WispEngine")
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None and main.name == _REGISTRY_PROCESS:
         return  # it looks at one model's class and ends

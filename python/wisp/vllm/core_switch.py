@@ -20,8 +20,8 @@ def attach_to_core() -> None:
     """Gives the engine core the calls `wisp_update` and `wisp_verify`."""
     from vllm.v1.engine.core import EngineCore
 
-    EngineCore.wisp_update = _update  # type: ignore[attr-defined]
-    EngineCore.wisp_verify = _verify  # type: ignore[attr-defined]
+    EngineCore.wisp_update = _update
+    EngineCore.wisp_verify = _verify
 
 
 def _update(core: Any, key: str, mode: str, recompute: bool) -> Any:
@@ -36,7 +36,7 @@ def _update(core: Any, key: str, mode: str, recompute: bool) -> Any:
         try:
             paused.result()
             done.set_result(_switch(core, key, recompute, asked, already))
-        except Exception as error:  # noqa: BLE001 - the caller gets it
+        except Exception as error:
             done.set_exception(error)
 
     waiting.add_done_callback(idle)
@@ -105,4 +105,5 @@ def _forget_prefixes(core: Any, key: str, recompute: bool) -> None:
 
 
 def _verify(core: Any) -> list[int]:
-    return core.model_executor.collective_rpc(verify_rank)
+    counts: list[int] = core.model_executor.collective_rpc(verify_rank)
+    return counts

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Internal
+from ..errors import InternalError
 
 __all__ = ["Answer", "ask_engines", "named", "values_of"]
 
@@ -45,10 +45,12 @@ async def ask_engines(client: Any, method: str, *args: Any) -> list[Answer]:
 
 
 def values_of(answers: list[Answer]) -> list[Any]:
-    """Of all engines; raises Internal, and says which failed, if one has none."""
+    """Of all engines; raises InternalError, and says which failed, if one has none."""
     failed = [answer for answer in answers if answer.failure]
     if failed:
-        raise Internal("; ".join(named(answer, answer.failure, len(answers)) for answer in failed))
+        raise InternalError(
+            "; ".join(named(answer, answer.failure, len(answers)) for answer in failed)
+        )
     return [answer.value for answer in answers]
 
 

@@ -10,14 +10,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ..feed_files import feed_home
+from ..engine.feed_files import feed_home
 
-__all__ = ["engine_id", "forget_engine", "note_engine", "read_note", "settle_identity"]
+__all__ = ["assign_engine_id", "engine_id", "forget_engine", "note_engine", "read_note"]
 
 _VARIABLE = "WISP_ENGINE_ID"
 
 
-def settle_identity() -> None:
+def assign_engine_id() -> None:
     """Gives an engine its name, in the first of its processes; the others inherit it."""
     owner = os.environ.get(_VARIABLE, "").partition("-")[0]
     if multiprocessing.parent_process() is None and owner != str(os.getpid()):
@@ -45,9 +45,10 @@ def note_engine(init_info: dict[str, Any]) -> None:
 def read_note() -> dict[str, Any] | None:
     """What note_engine wrote; None: nothing is followed yet."""
     try:
-        return json.loads(_note().read_text())
+        told = json.loads(_note().read_text())
     except (FileNotFoundError, ValueError):
         return None
+    return told if isinstance(told, dict) else None
 
 
 def _sweep(home: Path) -> None:

@@ -22,7 +22,7 @@ _GAUGES = (
 )
 
 
-class _StatusCollector(Collector):
+class _StatusCollector(Collector):  # type: ignore[misc]
     def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
         self._status = status
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .conductor import Conductor
 from .fan_out import Answer
+from .update_coordinator import UpdateCoordinator
 
 if TYPE_CHECKING:
     from vllm import LLM
 
 __all__ = ["status_offline", "update_offline"]
 
-_conductors: weakref.WeakKeyDictionary[Any, Conductor] = weakref.WeakKeyDictionary()
+_coordinators: weakref.WeakKeyDictionary[Any, UpdateCoordinator] = weakref.WeakKeyDictionary()
 
 
-def _conductor(llm: LLM) -> Conductor:
+def _coordinator(llm: LLM) -> UpdateCoordinator:
     engine = llm.llm_engine
-    if engine not in _conductors:
-        _conductors[engine] = Conductor(engine.vllm_config)
-    return _conductors[engine]
+    if engine not in _coordinators:
+        _coordinators[engine] = UpdateCoordinator(engine.vllm_config)
+    return _coordinators[engine]
 
 
 def _core(llm: LLM, method: str, *args: Any) -> Any:
@@ -33,17 +33,17 @@ def update_offline(
     llm: LLM, step: int | None, *, timeout: float, mode: str, recompute: bool
 ) -> dict[str, Any]:
     """Waits until the step is staged, then switches."""
-    conductor = _conductor(llm)
-    target = conductor.ready(step, timeout)
+    coordinator = _coordinator(llm)
+    target = coordinator.ready(step, timeout)
     if target.served:
         return target.answer()
     answer = Answer(0, _core(llm, "wisp_update", target.key, mode, recompute))
-    return conductor.note_switch(target.key, [answer])
+    return coordinator.note_switch(target.key, [answer])
 
 
 def status_offline(llm: LLM) -> dict[str, Any]:
     """Where the engine is."""
-    return _conductor(llm).status()
+    return _coordinator(llm).status()
 
 
 def verify_offline(llm: LLM) -> int:

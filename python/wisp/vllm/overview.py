@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..feed_link import Board
+from ..engine.feed_link import FeedState
+from ..engine.feed_messages import RankReport, RankState
 
 __all__ = ["Overview", "phases_of"]
 
@@ -27,17 +27,17 @@ def phases_of(times: dict[str, float]) -> dict[str, float]:
 
 @dataclass
 class Overview:
-    """One look at the board, for the ranks of one engine."""
+    """One look at what the feed told, for the ranks of one engine."""
 
-    board: Board
+    feed: FeedState
     engine: str
     expected: int  #: ranks of the engine on this host
 
     @property
-    def ranks(self) -> list[dict[str, Any]]:
+    def ranks(self) -> list[RankReport]:
         """Their reports."""
         mine = f"{self.engine}/"
-        return [r for label, r in sorted(self.board.ranks.items()) if label.startswith(mine)]
+        return [r for label, r in sorted(self.feed.ranks.items()) if label.startswith(mine)]
 
     @property
     def complete(self) -> bool:
@@ -45,46 +45,46 @@ class Overview:
         return len(self.ranks) >= self.expected
 
     @property
-    def served(self) -> dict[str, Any] | None:
-        """What all ranks serve: step, seq, state. Where engines differ, the oldest of it."""
-        states = [rank["served"] for rank in self.ranks]
-        if not self.complete or any(state is None for state in states):
-            return None
-        return min(states, key=lambda state: state["seq"])
+    def served(self) -> RankState | None:
+        """What all ranks serve. Where engines differ, the oldest of it."""
+        return _oldest([rank.served for rank in self.ranks]) if self.complete else None
 
     @property
     def engines(self) -> dict[str, int | None]:
         """What each engine serves, by its number: data parallel engines switch one by one."""
-        found: dict[str, list[dict[str, Any] | None]] = {}
-        for label, rank in sorted(self.board.ranks.items()):
+        found: dict[str, list[RankState | None]] = {}
+        for label, rank in sorted(self.feed.ranks.items()):
             owner, _, place = label.rpartition("/")
             if owner == self.engine:
-                found.setdefault(place.partition(".")[0], []).append(rank["served"])
-        return {
-            number: None if None in states else min(states, key=lambda s: s["seq"])["step"]
-            for number, states in found.items()
-        }
+                found.setdefault(place.partition(".")[0], []).append(rank.served)
+        oldest = {number: _oldest(states) for number, states in found.items()}
+        return {number: state.step if state else None for number, state in oldest.items()}
 
     def has_staged(self, key: str) -> bool:
         """Whether every rank can switch to, or serves, this state."""
-        return self.complete and all(
-            key in rank["all_staged"] or (rank["served"] or {}).get("key") == key
-            for rank in self.ranks
-        )
+        return self.complete and all(rank.can_serve(key) for rank in self.ranks)
 
     @property
-    def staged(self) -> dict[str, Any] | None:
+    def staged(self) -> RankState | None:
         """The newest state that every rank can switch to, or serves."""
-        states = [rank["staged"] for rank in self.ranks]
-        fitting = [s for s in states if s is not None and self.has_staged(s["key"])]
-        return max(fitting, key=lambda state: state["seq"], default=None)
+        states = [rank.staged for rank in self.ranks]
+        fitting = [s for s in states if s is not None and self.has_staged(s.key)]
+        return max(fitting, key=lambda state: state.seq, default=None)
 
     @property
     def failure(self) -> str | None:
         """Why some rank cannot stage."""
-        return next((r["failure"] for r in self.ranks if r["failure"]), None)
+        return next((rank.failure for rank in self.ranks if rank.failure), None)
 
     def is_ahead(self) -> bool:
         """Whether there is something staged that is not served."""
         staged, served = self.staged, self.served
-        return staged is not None and (served is None or served["key"] != staged["key"])
+        return staged is not None and (served is None or served.key != staged.key)
+
+
+def _oldest(states: list[RankState | None]) -> RankState | None:
+    """None if some rank serves no state of the run yet."""
+    known = [state for state in states if state is not None]
+    if len(known) < len(states):
+        return None
+    return min(known, key=lambda state: state.seq, default=None)

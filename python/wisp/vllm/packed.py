@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..errors import Unsupported
-from ..load_plan import Layout, learn_layout
+from ..engine.load_plan import Layout, learn_layout
+from ..errors import UnsupportedError
 
 __all__ = ["expert_layouts", "keep_unpacked", "refuse_packed"]
 
@@ -38,7 +38,7 @@ def keep_unpacked() -> None:
 
     def check_cpu_sgl_kernel(n: int, k: int, dtype: torch.dtype) -> bool:
         if not _is_ours():
-            return fits_amx(n, k, dtype)
+            return bool(fits_amx(n, k, dtype))
         if torch.cpu._is_amx_tile_supported():
             # vLLM's attention needs the kernel's leave to use AMX, and counts on oneDNN to ask.
             torch.cpu._init_amx()
@@ -56,17 +56,19 @@ def keep_unpacked() -> None:
 
 
 def refuse_packed(model: torch.nn.Module) -> None:
-    """Unsupported if a layer serves from another copy than its parameter."""
+    """UnsupportedError if a layer serves from another copy than its parameter."""
     for name, layer in model.named_modules():
         if hasattr(layer, "_cpu_unpacked_conv_weight"):
-            raise Unsupported(f"vLLM has packed the convolution '{name}' for this CPU; {_CURE}")
+            raise UnsupportedError(
+                f"vLLM has packed the convolution '{name}' for this CPU; {_CURE}"
+            )
         gemm = getattr(layer, "cpu_linear", None)
         if gemm is None or gemm is torch.nn.functional.linear:
             continue
         weight = getattr(layer, "weight", None)
         emptied = isinstance(weight, torch.Tensor) and weight.numel() == 0
         if emptied or getattr(gemm, "__closure__", None) or getattr(gemm, "__defaults__", None):
-            raise Unsupported(f"vLLM has packed the weights of '{name}' for this CPU; {_CURE}")
+            raise UnsupportedError(f"vLLM has packed the weights of '{name}' for this CPU; {_CURE}")
 
 
 def expert_layouts(model: torch.nn.Module) -> dict[int, Layout]:

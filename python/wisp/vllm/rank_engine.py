@@ -10,9 +10,9 @@ import torch
 from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
-from ..errors import Conflict, Error, Invalid, Unavailable
-from ..feed_link import FeedLink
-from ..rank_follower import RankFollower, Served
+from ..engine.feed_link import FeedLink
+from ..engine.rank_follower import RankFollower, Served
+from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
@@ -25,7 +25,7 @@ __all__ = ["WispEngine", "follow_rank", "switch_rank", "verify_rank"]
 _log = logging.getLogger("wisp.engine")
 
 
-class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
+class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc]
     """Stages beside serving; an update writes what is staged, on all ranks or on none."""
 
     init_info_cls = InitInfo
@@ -58,7 +58,7 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if self._info is not None:
             if same_run(self._info.run, init_info.run):
                 return
-            raise Conflict(
+            raise ConflictError(
                 f"this server follows {self._info.run} already; shut its weight transfer down "
                 f"first to follow {init_info.run}"
             )
@@ -116,7 +116,9 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def _required(self) -> RankFollower:
         if self._follower is None:
-            raise Invalid("this server does not follow a run yet; POST /wisp/init tells it which")
+            raise InvalidError(
+                "this server does not follow a run yet; POST /wisp/init tells it which"
+            )
         return self._follower
 
 
@@ -145,12 +147,12 @@ def switch_rank(worker: Any, key: str) -> dict[str, Any]:
     try:
         engine = worker.weight_transfer_engine
         if not isinstance(engine, WispEngine):
-            raise Invalid("this server was not started with the weight transfer backend wisp")
+            raise InvalidError("this server was not started with the weight transfer backend wisp")
         served = engine.switch(key)
         if worker.vllm_config.lora_config is not None:
             worker.model_runner.reset_lora_state()
         return {"step": served.step, "times": served.times}
-    except Unavailable as error:
+    except UnavailableError as error:
         return {"error": str(error), "again": True}
     except Error as error:
         return {"error": str(error), "again": False}
@@ -158,6 +160,4 @@ def switch_rank(worker: Any, key: str) -> dict[str, Any]:
 
 def verify_rank(worker: Any) -> int:
     """Called on a worker by the engine core."""
-    return worker.weight_transfer_engine.verify()
-
-
+    return int(worker.weight_transfer_engine.verify())

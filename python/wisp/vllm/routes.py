@@ -12,24 +12,30 @@ import secrets
 import time
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from ..errors import Denied, Error, Internal, Invalid, Unavailable
-from .conductor import Conductor, self_owner
+from ..errors import DeniedError, Error, InternalError, InvalidError, UnavailableError
 from .fan_out import ask_engines, values_of
 from .metrics import show_metrics
 from .settings import ALLOW_INIT, InitInfo, configured, may_strangers_init, same_run
+from .update_coordinator import UpdateCoordinator, self_owner
 
 __all__ = ["WispRoutes", "attach_to_server"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _log = logging.getLogger("wisp.engine")
 _MODES = ("keep", "wait", "abort")
 _RETRY = 0.2  # seconds after a switch that may do a moment later
 _AGAIN = 5.0  # seconds after a switch that failed, in self mode
-_CODES = {Unavailable: 503, Denied: 403, Internal: 500}  # all other errors of wisp: 409
+_CODES = {
+    UnavailableError: 503,
+    DeniedError: 403,
+    InternalError: 500,
+}  # all other errors of wisp: 409
 #: Who comes with one of these speaks for somebody else: a proxy, or a browser for some page.
 _GO_BETWEENS = ("origin", "forwarded", "x-forwarded-for", "x-real-ip", "via")
 
@@ -47,7 +53,7 @@ def attach_to_server() -> None:
         return
 
     def load_endpoint_plugins(*args: Any, **kwargs: Any) -> list[Any]:
-        loaded = original(*args, **kwargs)
+        loaded: list[Any] = original(*args, **kwargs)
         if not any(isinstance(plugin, WispRoutes) for plugin in loaded):
             loaded = [*loaded, WispRoutes()]
         return loaded
@@ -93,10 +99,10 @@ class WispRoutes:
         async def answer(server: _Server) -> dict[str, Any]:
             asked = request.query_params
             if "step" not in asked:
-                return server.conductor.status()
+                return server.coordinator.status()
             wait = min(float(asked.get("wait", 0)), 3600.0)
             step = int(asked["step"])
-            return await server.threaded(server.conductor.wait_status, step, wait)
+            return await server.threaded(server.coordinator.wait_status, step, wait)
 
         return await self._answer(request, answer)
 
@@ -137,7 +143,7 @@ class WispRoutes:
             return _error(code, str(error))
         except (ValueError, TypeError) as error:
             return _error(400, str(error))
-        except Exception as error:  # noqa: BLE001 - a driver must get an answer
+        except Exception as error:
             _log.exception("a request failed")
             return _error(500, f"{type(error).__name__}: {error}")
 
@@ -145,12 +151,12 @@ class WispRoutes:
 class _Server:
     def __init__(self, engine_client: Any, args: Namespace) -> None:
         self._client = engine_client
-        self.conductor = Conductor(engine_client.vllm_config)
+        self.coordinator = UpdateCoordinator(engine_client.vllm_config)
         self.moving = asyncio.Lock()
         self._configured = configured(engine_client.vllm_config)
         keys = [*(getattr(args, "api_key", None) or []), os.environ.get("VLLM_API_KEY", "")]
         self._keys = [hashlib.sha256(key.encode()).digest() for key in keys if key]
-        show_metrics(self.conductor.status)
+        show_metrics(self.coordinator.status)
         self._by_itself = asyncio.get_running_loop().create_task(self._follow())
 
     def admits(self, request: Request) -> bool:
@@ -162,8 +168,9 @@ class _Server:
         known = [secrets.compare_digest(said, key) for key in self._keys]
         return scheme.lower() == "bearer" and any(known)
 
-    async def threaded(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.to_thread(work, *args)
+    async def threaded(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what blocks on a thread of its own."""
+        return await asyncio.to_thread(work, *args, **kwargs)
 
     @property
     def cores(self) -> Any:
@@ -172,34 +179,34 @@ class _Server:
 
     async def init(self, request: Request, told: dict[str, Any]) -> dict[str, Any]:
         info = InitInfo(**told)
-        fixed = self.conductor.info() or self._configured
+        fixed = self.coordinator.info() or self._configured
         if fixed is None:
             self._refuse_strangers(request, info)
         elif not same_run(fixed.run, info.run):
-            raise Invalid(f"this server follows {fixed.run}, not {info.run}")
+            raise InvalidError(f"this server follows {fixed.run}, not {info.run}")
         elif fixed.is_laxer_than(info):
-            raise Invalid(
+            raise InvalidError(
                 f"this server follows {fixed.run} with other settings of trust, min_serial or "
                 "run_id than it is asked for; start it with these"
             )
-        if not self.conductor.is_complete:  # those that follow take it for what they know
+        if not self.coordinator.is_complete:  # those that follow take it for what they know
             values = {"init_info": (fixed or info).as_dict()}
             call = ("init_weight_transfer_engine", None, (), values)
             values_of(await ask_engines(self.cores, "collective_rpc", *call))
-        return self.conductor.status()
+        return self.coordinator.status()
 
     def _refuse_strangers(self, request: Request, info: InitInfo) -> None:
-        """Whoever says which run to follow says what is served, and names paths on this host."""
+        """To say which run to follow is to say what is served, and to name paths on this host."""
         if self._keys or _is_from_here(request):
             return
         if not may_strangers_init():
-            raise Denied(
+            raise DeniedError(
                 "without a key, only programs on the server's host may say which run to follow: "
                 "start the server with --api-key, or name the run there (WISP_RUN, "
                 f"--additional-config), or let everybody who reaches it name one ({ALLOW_INIT}=1)"
             )
         if info.base or info.scratch:
-            raise Denied(
+            raise DeniedError(
                 "without a key, only programs on the server's host may name `base` and `scratch`; "
                 "start the server with --api-key, or with WISP_BASE and WISP_SCRATCH"
             )
@@ -216,38 +223,38 @@ class _Server:
         async with self.moving:
             while True:
                 left = max(0.0, end - time.monotonic())
-                target = await self.threaded(self.conductor.ready, step, left)
+                target = await self.threaded(self.coordinator.ready, step, left)
                 if target.served:
                     return target.answer()
-                with contextlib.suppress(Unavailable):
+                with contextlib.suppress(UnavailableError):
                     return await self._switch(target.key, mode, bool(told.get("recompute")))
                 if time.monotonic() >= end:
-                    raise Unavailable(self.conductor.faults[-1])
+                    raise UnavailableError(self.coordinator.faults[-1])
                 await asyncio.sleep(_RETRY)  # every try stops the engine for a moment
 
     async def _switch(self, key: str, mode: str, recompute: bool) -> dict[str, Any]:
         answers = await ask_engines(self.cores, "wisp_update", key, mode, recompute)
-        return self.conductor.note_switch(key, answers)
+        return self.coordinator.note_switch(key, answers)
 
     async def _follow(self) -> None:
         """In self mode: whatever is staged is switched to, between two steps of the engine."""
         owner = False
         while True:
             try:
-                info = self.conductor.info()
+                info = self.coordinator.info()
                 if info is None or info.mode != "self":
                     await asyncio.sleep(0.2)
                     continue
                 owner = owner or self_owner()
                 if not owner:
                     return
-                key = await self.threaded(self.conductor.wait_ahead, 1.0)
+                key = await self.threaded(self.coordinator.wait_ahead, 1.0)
                 if key is not None:
                     async with self.moving:
                         await self._switch(key, "keep", info.recompute)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the next step may do
+            except Exception as error:
                 _log.warning("the switch failed, the step before is served on: %s", error)
                 await asyncio.sleep(_AGAIN)
 

@@ -12,8 +12,8 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from ..errors import Invalid
-from ..feed_files import FeedSettings
+from ..engine.feed_files import FeedSettings
+from ..errors import InvalidError
 from ..runs import trust_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _VARIABLES: dict[str, Callable[[str], Any]] = {
 
 
 @dataclass
-class InitInfo(WeightTransferInitInfo):
+class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     """The run to follow.
 
     trust: public keys (texts or files on the server); with any, only what they signed is accepted.
@@ -92,7 +92,7 @@ class InitInfo(WeightTransferInitInfo):
 
 
 @dataclass
-class UpdateInfo(WeightTransferUpdateInfo):
+class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """step: the one to switch to; None: the newest that is staged."""
 
     step: int | None = None
@@ -109,10 +109,10 @@ def configured(vllm_config: VllmConfig) -> InitInfo | None:
             try:
                 values[name] = read(variable)
             except ValueError:
-                raise Invalid(f"WISP_{name.upper()} is a number, not {variable!r}") from None
+                raise InvalidError(f"WISP_{name.upper()} is a number, not {variable!r}") from None
     if values and "run" not in values:
         names = ", ".join(f"WISP_{n.upper()}" if n in _VARIABLES else n for n in sorted(values))
-        raise Invalid(
+        raise InvalidError(
             f"{names}: set for no run, and a run that a request names would be followed without; "
             "set WISP_RUN as well (or `run` in --additional-config), or leave all of it to POST "
             "/wisp/init"
@@ -122,7 +122,9 @@ def configured(vllm_config: VllmConfig) -> InitInfo | None:
     try:
         return InitInfo(**values)
     except TypeError as error:
-        raise Invalid(f"the settings of wisp in --additional-config are wrong: {error}") from error
+        raise InvalidError(
+            f"the settings of wisp in --additional-config are wrong: {error}"
+        ) from error
 
 
 def may_strangers_init() -> bool:

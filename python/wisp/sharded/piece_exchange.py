@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .errors import Unavailable
+from ..errors import UnavailableError
+from .local_tensors import LocalTensor, StagedTensors
 from .shard_plan import Piece, ShardPlan
-from .shard_state import LocalTensor, StagedTensors
 
 #: What is brought to the host at a time.
 _BATCH_BYTES = 256 << 20
@@ -75,12 +75,12 @@ class PieceExchange:
                 outgoing.append(torch.from_numpy(np.concatenate(cuts)))
                 work = dist.isend(outgoing[-1], self._ranks[peer], group=self.group)
                 works.append((peer, "to", work))
-            for peer, _, work in works:
+            for peer, _, work in works:  # noqa: B007 - the exception names it
                 left = max(deadline - time.monotonic(), 0.001)
                 work.wait(timedelta(seconds=left))
         except RuntimeError as error:
             self.broken = True
-            raise Unavailable(
+            raise UnavailableError(
                 f"rank {peer} did not exchange its pieces of blocks in time ({error})"
             ) from error
         found: Received = {}

@@ -1,11 +1,11 @@
 """The process that follows a run for all engine ranks of a host.
 
 It fetches, verifies, decodes and proves every step once, keeps the newest state in shared memory
-(wisp.feed_files), and tells whoever is connected of each move. It starts with the first reader
-(wisp.feed_link) and ends when the last one is gone. Messages are lines of JSON on a Unix socket
-that only its user can reach.
+(`feed_files`), and tells its readers of each move (`feed_messages`), over a Unix socket that only
+its user can reach. It starts with the first reader (`feed_link`) and ends when the last one is
+gone.
 
-usage: python -m wisp.host_feed FOLDER    with FeedSettings as JSON on its standard input
+usage: python -m wisp.engine.host_feed FOLDER    with FeedSettings as JSON on its standard input
 """
 
 from __future__ import annotations
@@ -19,18 +19,32 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from . import _native
-from .errors import Error
-from .feed_files import FeedSettings, Move, WriterTurn, state_layout, write_move
+from .. import _native
+from ..errors import Error
+from ..follower import Follower
+from ..targets import MovedTensor, SharedTarget, element_width
+from ..tensors import TensorEntry
+from .feed_files import FeedSettings, WriterTurn, state_layout, write_move
+from .feed_messages import (
+    FeedMessage,
+    FeedPosition,
+    FollowStatus,
+    LookNow,
+    Move,
+    Moved,
+    RankReport,
+    RankSays,
+    Snapshot,
+    StatusChanged,
+    line_of,
+    parse_reader_message,
+)
 from .feed_readers import FeedReader
-from .follower import Follower
-from .targets import SharedTarget, element_width
 
 __all__ = ["Feed"]
 
@@ -47,19 +61,19 @@ class _SharedState(SharedTarget):
     """The replica, in a file that readers map."""
 
     def __init__(self, folder: Path) -> None:
-        self.schema: list[tuple[str, str, tuple[int, ...]]] = []
+        self.schema: tuple[TensorEntry, ...] = ()
         self.file = ""
         self.serial = 0
         self.size = 0
         self.adopted = False
-        self.moved: list[tuple[str, int]] | None = None
+        self.moved: tuple[tuple[str, int], ...] | None = None
         self._folder = folder
         self._turn = WriterTurn(folder)
         self._weights: _native.HostWeights | None = None
 
-    def memory(self, schema: list[tuple[str, str, tuple[int, ...]]]) -> _native.HostWeights:
+    def memory(self, schema: list[TensorEntry]) -> _native.HostWeights:
         self._turn.take()
-        if self._weights is not None and schema == self.schema:
+        if self._weights is not None and tuple(schema) == self.schema:
             return self._weights
         head, starts, self.size = state_layout(schema)
         file = f"state-{time.time_ns()}.safetensors"
@@ -75,7 +89,7 @@ class _SharedState(SharedTarget):
         if self.file:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / self.file).unlink()
-        self.schema, self.file = list(schema), file
+        self.schema, self.file = tuple(schema), file
         return self._weights
 
     def enter(self) -> None:
@@ -84,10 +98,10 @@ class _SharedState(SharedTarget):
     def adopt(self, step: int, seq: int, state: str) -> None:
         self.adopted = True
 
-    def move(self, entries: list[tuple[Any, ...]], step: int, seq: int, state: str) -> None:
+    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries)
 
-    def settle(self, whole: bool) -> None:
+    def release(self, whole: bool) -> None:
         """Readers may look again. A write that was begun and not told of leaves no state."""
         self.adopted, self.moved = False, None
         self._turn.give(self.serial if whole else 0)
@@ -97,42 +111,33 @@ def _size(dtype: str, shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64)) * element_width(dtype)
 
 
-class _TellingFollower(Follower):
-    """A follower that also tells of what is no move."""
-
-    feed: Feed
-
-    def _take(self, event: _native.FollowEvent) -> None:
-        super()._take(event)
-        self.feed.take(event)
-
-
 class Feed:
-    """Follows, keeps the board up to date, and tells readers what changes on it."""
+    """Follows the run, and tells readers what changes."""
 
     def __init__(self, folder: Path, settings: FeedSettings) -> None:
         self._folder = folder
         self._settings = settings
         self._lock = threading.Lock()
         self._readers: set[FeedReader] = set()
-        self._ranks: dict[str, FeedReader] = {}  # who speaks for which
+        self._ranks: dict[str, FeedReader] = {}  # the reader that speaks for each
         self._had_readers = False
         self._alone_since = time.monotonic()
         self._shared = _SharedState(folder)
         self._moves: list[Move] = []
-        self._board: dict[str, Any] = {
-            "pid": os.getpid(), "at": None, "head_seq": 0, "lag": 0, "expired": False, "passes": 0,
-            "failure": None, "faults": [], "ranks": {},
-        }  # fmt: skip
+        self._at: FeedPosition | None = None
+        self._times: dict[str, float] = {}
+        self._status = FollowStatus()
+        self._reports: dict[str, RankReport] = {}  # of ranks, by their labels
         self._looking = threading.Event()
         self._trusts_base = True
         self._follower = self._make_follower()
 
     def _make_follower(self) -> Follower:
         settings = self._settings
-        bases: list[Any] = [*self._folder.glob("left-*.safetensors"), settings.base]
-        base = next((b for b in bases if b and os.path.exists(b)), None)
-        follower = _TellingFollower(
+        left: list[str | Path] = [*self._folder.glob("left-*.safetensors")]
+        bases = [*left, settings.base] if settings.base else left
+        base = next((b for b in bases if os.path.exists(b)), None)
+        return Follower(
             settings.run,
             self._shared,
             base=base if self._trusts_base else None,
@@ -142,60 +147,57 @@ class Feed:
             run_id=settings.run_id or None,
             replica_id=settings.replica_id,
             poll=settings.poll,
+            on_event=self.take,
         )
-        follower.feed = self
-        return follower
 
     def take(self, event: _native.FollowEvent) -> None:
         """What the follower did, on its thread."""
         with self._lock:
-            self._board["head_seq"] = max(event.head_seq, event.seq)
-            self._board["lag"] = event.lag_steps
-            self._board["expired"] = event.expired
+            self._status = replace(
+                self._status, head_seq=max(event.head_seq, event.seq), lag_steps=event.lag_steps,
+                expired=event.expired,
+            )  # fmt: skip
             if event.kind in ("applied", "joined"):
                 self._moved(event)
             elif event.kind == "fault":
-                self._shared.settle(False)
+                self._shared.release(False)
                 self._fault(event.fault)
             else:
-                self._shared.settle(False)
-                self._board["passes"] += 1
-                self._tell_news()
+                self._shared.release(False)
+                self._status = replace(self._status, passes=self._status.passes + 1)
+                self._tell_status()
 
     def _moved(self, event: _native.FollowEvent) -> None:
-        shared = self._shared
-        before = self._board["at"]
+        shared, before = self._shared, self._at
         if (
             before is not None and not shared.adopted and shared.moved is None
-            and (before["step"], before["state"]) == (event.step, event.state)
+            and (before.step, before.state) == (event.step, event.state)
         ):  # fmt: skip
-            before["seq"] = event.seq  # a commit that brings what is there: an anchor
-            shared.settle(True)
+            # A commit that brings what is there: an anchor.
+            self._at = replace(before, seq=event.seq)
+            shared.release(True)
             return
         shared.serial += 1
-        at = {"serial": shared.serial, "step": event.step, "seq": event.seq, "state": event.state}
-        times = _times(event)
+        self._at = FeedPosition(shared.serial, event.step, event.seq, event.state)
+        self._times = _times(event)
+        self._status = replace(self._status, failure=None)
         file = f"move-{shared.serial}"
-        whole = shared.adopted or before is None
-        if whole:
+        if shared.adopted or before is None:
             self._forget_moves()
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / file).unlink()
-        elif shared.moved is None:
-            (self._folder / file).write_bytes(b"")  # another step, the same weights
-        self._board.update(at=at, failure=None, times=times)
-        if whole:
-            self._tell_all()
+            self._tell(self._snapshot())
         else:
-            tensors = shared.moved or []
+            if shared.moved is None:
+                (self._folder / file).write_bytes(b"")  # another step, the same weights
             move = Move(
-                before["serial"], at["serial"], event.step, event.seq, event.state, file, tensors,
-                times,
+                before.serial, shared.serial, event.step, event.seq, event.state, file,
+                shared.moved or (), self._times,
             )  # fmt: skip
             self._moves.append(move)
             self._trim_moves()
-            self._tell({"kind": "move", "at": at, "move": asdict(move), **self._news()})
-        shared.settle(True)
+            self._tell(Moved(self._at, move, self._status))
+        shared.release(True)
         for left in self._folder.glob("left-*.safetensors"):
             left.unlink()
 
@@ -213,33 +215,25 @@ class Feed:
             sizes.pop(0)
 
     def _fault(self, text: str) -> None:
-        faults = self._board["faults"]
-        if not faults or faults[-1] != text:
-            faults.append(text)
-            del faults[:-_KEPT_FAULTS]
+        faults = self._status.faults
+        if faults[-1:] != (text,):
+            self._status = replace(self._status, faults=(*faults, text)[-_KEPT_FAULTS:])
             _log.warning("%s: %s", self._settings.run, text)
-        self._tell_news()
+        self._tell_status()
 
-    def _news(self) -> dict[str, Any]:
-        names = ("head_seq", "lag", "expired", "passes", "failure", "faults")
-        return {name: self._board[name] for name in names}
+    def _tell_status(self) -> None:
+        self._tell(StatusChanged(self._status))
 
-    def _tell_news(self) -> None:
-        self._tell({"kind": "news", **self._news()})
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            pid=os.getpid(), run=self._settings.run, at=self._at, times=self._times,
+            file=self._shared.file, schema=self._shared.schema, moves=tuple(self._moves),
+            status=self._status, ranks=dict(self._reports),
+        )  # fmt: skip
 
-    def _everything(self) -> dict[str, Any]:
-        shared = self._shared
-        return {
-            "kind": "board", **self._board, "run": self._settings.run, "file": shared.file,
-            "schema": shared.schema, "moves": [asdict(move) for move in self._moves],
-        }  # fmt: skip
-
-    def _tell_all(self) -> None:
-        self._tell(self._everything())
-
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _tell(self, message: FeedMessage) -> None:
         """To every reader; one that takes nothing is let go, and waited for by nobody."""
-        line = _line(message)
+        line = line_of(message)
         lost = [reader for reader in self._readers if not reader.tell(line)]
         self._readers.difference_update(lost)
         for reader in lost:
@@ -259,7 +253,8 @@ class Feed:
                 connection, _ = listener.accept()
                 connection.settimeout(None)  # its own threads wait for it, and nobody else
                 threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
-        self._follower._halt()
+        with contextlib.suppress(Exception):
+            self._follower.stop()
 
     def _is_lonely(self) -> bool:
         with self._lock:
@@ -272,66 +267,60 @@ class Feed:
     def _hear(self, connection: socket.socket) -> None:
         reader = FeedReader(connection)
         with self._lock:
-            reader.tell(_line(self._everything()))
+            reader.tell(line_of(self._snapshot()))
             self._readers.add(reader)
             self._had_readers = True
         try:
             for line in connection.makefile("rb"):
-                message = json.loads(line)
-                if message["kind"] == "look":
+                message = parse_reader_message(line)
+                if isinstance(message, LookNow):
                     self._looking.set()
-                elif message["kind"] == "rank":
-                    self._rank(reader, message["label"], message["report"])
-        except (OSError, ValueError, KeyError, TypeError):
+                elif message.report is not None:
+                    self._rank(reader, message.label, message.report)
+        except (OSError, ValueError):
             pass
         with self._lock:
             self._readers.discard(reader)
             if self._ranks.get(reader.label) is reader:
                 del self._ranks[reader.label]
-                self._board["ranks"].pop(reader.label, None)
-                self._tell({"kind": "rank", "label": reader.label, "report": None})
+                self._reports.pop(reader.label, None)
+                self._tell(RankSays(reader.label, None))
         reader.close()
 
-    def _rank(self, reader: FeedReader, label: str, report: dict[str, Any]) -> None:
+    def _rank(self, reader: FeedReader, label: str, report: RankReport) -> None:
         with self._lock:
             reader.label = label
             self._ranks[label] = reader
-            self._board["ranks"][label] = report
-            self._tell({"kind": "rank", "label": label, "report": report})
+            self._reports[label] = report
+            self._tell(RankSays(label, report))
 
     def _look(self) -> None:
-        """Somebody knows of a step and does not want to wait for the next look."""
+        """Passes on that a reader does not want to wait for the next look."""
         while True:
             self._looking.wait()
             self._looking.clear()
-            self._follower._session.wake()
+            self._follower.wake()
 
     def _keep_following(self) -> None:
         delay = 0.5
         while True:
             self._follower.start()
-            thread = self._follower._thread
             started = time.monotonic()
-            if thread is not None:
-                thread.join()
+            self._follower.join()
             error = self._follower.error
             if error is None:
                 return
             with self._lock:
-                self._shared.settle(False)
-                self._board["failure"] = _text(error)
+                self._shared.release(False)
+                self._status = replace(self._status, failure=_text(error))
                 self._fault(_text(error))
             with contextlib.suppress(BaseException):
                 self._follower.stop()
-            if self._trusts_base and self._board["at"] is None:
+            if self._trusts_base and self._at is None:
                 self._trusts_base = False  # it only saves fetching an anchor
                 self._follower = self._make_follower()
             delay = 0.5 if time.monotonic() - started > 60 else min(delay * 2, 30.0)
             self._looking.wait(min(delay, max(self._settings.poll, 0.1)))
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
 
 
 def _text(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from collections import deque
 __all__ = ["FeedReader"]
 
 #: What may wait for one reader, behind the message that is being sent. A reader that was let go
-#: gets the whole board when it comes back, so that nothing is lost but this.
+#: gets a snapshot when it comes back, so that nothing is lost but this.
 LARGEST_LAG = 16 << 20
 
 

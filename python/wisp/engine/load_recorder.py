@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .errors import Unsupported
-from .load_plan import Loader, LoadPlan, Piece, Schema, Target
+from ..errors import UnsupportedError
+from .load_plan import Loader, LoadPlan, Piece, Schema, Target, Write
 
 __all__ = ["capture", "learn"]
 
@@ -17,7 +17,7 @@ __all__ = ["capture", "learn"]
 def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
     """The plan of a model whose loader is `load`; nothing is written to its memory.
 
-    Unsupported when the loader writes in a way that cannot be followed.
+    UnsupportedError when the loader writes in a way that cannot be followed.
     """
     plan = LoadPlan(targets)
     catcher = _Catcher(targets)
@@ -26,7 +26,7 @@ def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
     with catcher, torch.no_grad():
         load(_sources(schema, catcher))
     if catcher.unknown:
-        raise Unsupported(_told_unknown(catcher.unknown))
+        raise UnsupportedError(_told_unknown(catcher.unknown))
     groups: dict[str, set[str]] = {}
     for names, _ in catcher.transformed:
         joined = set(names).union(*(groups.get(name, set()) for name in names))
@@ -59,7 +59,7 @@ def _told_unknown(writes: list[str]) -> str:
     )
 
 
-class _Catcher(TorchDispatchMode):
+class _Catcher(TorchDispatchMode):  # type: ignore[misc]
     """Catches every write to the targets, on the thread that enters it, and lets none through."""
 
     def __init__(self, targets: list[Target]) -> None:
@@ -72,7 +72,7 @@ class _Catcher(TorchDispatchMode):
         self._current: str | None = None
         self.pieces: list[tuple[str, Piece | None]] = []
         self.transformed: list[tuple[set[str], int]] = []
-        self.writes: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        self.writes: list[Write] = []
         self.unknown: list[str] = []
 
     def announce(self, name: str, tensor: torch.Tensor) -> None:
@@ -172,9 +172,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     return found
 
 
-def _piece(
-    index: int, target: Target, view: torch.Tensor, source: torch.Tensor
-) -> Piece | None:
+def _piece(index: int, target: Target, view: torch.Tensor, source: torch.Tensor) -> Piece | None:
     """None when the views are not each other's image by steps alone."""
     if view.element_size() != target.width:
         return None
@@ -200,11 +198,11 @@ def _piece(
 
 def capture(
     plan: LoadPlan, load: Loader, tensors: Iterable[tuple[str, torch.Tensor]]
-) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+) -> list[Write]:
     """What the loader would write: (target, view of its memory, values). Writes nothing."""
     catcher = _Catcher(plan.targets)
     with catcher, torch.no_grad():
         load(tensors)
     if catcher.unknown:
-        raise Unsupported(_told_unknown(catcher.unknown))
+        raise UnsupportedError(_told_unknown(catcher.unknown))
     return catcher.writes

@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
-from . import _native
-from .reports import Table, give_repr, human_seconds
-from .runs import trust_of
+from .. import _native
+from ..reports import Table, give_repr, human_seconds
+from ..runs import TrustedKeys, trust_of
 
 __all__ = ["Driver", "Report"]
 
@@ -24,10 +23,11 @@ class Driver:
     """Brings servers to the steps of a run, all at once, each on a thread of its own.
 
     Nothing is sent but the run's address and a step: the servers fetch, prove and apply the step
-    themselves. A server that is dead, slow or wrong never holds the others, and is tried again
-    behind; one that comes back is set up again and brought to the newest step in one move.
+    themselves. A server that is dead, slow or wrong never holds the others, and is tried again in
+    the background; one that comes back is set up again and brought to the newest step in one move.
 
-    run: the run as the servers see it, e.g. "s3://bucket/run"; a path must be the same on all hosts.
+    run: the run as the servers see it, e.g. "s3://bucket/run"; a path must be the same on all
+      hosts.
     servers: addresses of vLLM servers, "http://host:port"; `sglang`: of SGLang servers.
     mode: what becomes of requests under way: "keep" (they wait), "wait" (they end first), "abort".
     timeout: seconds for setting a server up, and for staging a step with the switch.
@@ -46,7 +46,7 @@ class Driver:
         sglang: Sequence[str] = (),
         mode: str = "keep",
         timeout: float = 300.0,
-        trust: str | os.PathLike[str] | Iterable[Any] | None = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         api_key: str | None = None,
@@ -71,8 +71,8 @@ class Driver:
         )
         _open.add(self)
 
-    def update(self, step: int, *, state: str = "") -> Table:
-        """All servers to `step`; returns when each is there or has failed: a list of `Report`.
+    def update(self, step: int, *, state: str = "") -> Table[Report]:
+        """All servers to `step`; returns when each is there or has failed.
 
         Never raises because of a server: look at `ok` and `error`. One that was away before is
         waited for no longer than a second. `state` is anything that tells two states of one step
@@ -84,11 +84,11 @@ class Driver:
         """As update(), but returns at once; `on_report` and latest() tell what became of it."""
         self._session.aim(step, state)
 
-    def status(self) -> Table:
-        """Asks every server what it serves, and moves none: a list of `Report`."""
+    def status(self) -> Table[Report]:
+        """Asks every server what it serves, and moves none."""
         return _table(self._session.look())
 
-    def latest(self) -> Table:
+    def latest(self) -> Table[Report]:
         """The last report of each server, without asking."""
         return _table(self._session.latest())
 
@@ -112,7 +112,7 @@ class Driver:
         return f"<Driver of {self._run}>"
 
 
-def _table(reports: list[Report]) -> Table:
+def _table(reports: list[Report]) -> Table[Report]:
     return Table(
         reports,
         {

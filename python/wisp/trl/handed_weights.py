@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .errors import Invalid
-from .staging import DtypeRule, published_dtype
+from ..errors import InvalidError
+from ..staging import DtypeRule, published_dtype
 
 
-class PassingWeights:
+class HandedWeights:
     """One state of a model, by name, from an iterator of (name, tensor).
 
     keep: the tensors stay what they are until the state is published: they are only referred to.
@@ -35,7 +35,7 @@ class PassingWeights:
         taken: dict[str, Any] = {}
         for name, tensor in iterator:
             if name in taken:
-                raise Invalid(f"the trainer hands over '{name}' twice in one state")
+                raise InvalidError(f"the trainer hands over '{name}' twice in one state")
             taken[name] = tensor.detach() if self._keep else self._copy(name, tensor.detach())
         self._copies = {} if self._keep else taken
         self.tensors.clear()

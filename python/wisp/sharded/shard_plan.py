@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .errors import Invalid
+from ..errors import InvalidError
 
 #: The elements [low, high) of a tensor; low == high: none.
 Range = tuple[int, int]
@@ -47,7 +47,7 @@ def holders_of(name: str, elements: int, ranges: Sequence[Range]) -> list[tuple[
     """[(low, high, rank), …] that cover the tensor once, of what each rank holds.
 
     Of ranks that hold the same range (replicas) the lowest is taken, for all of its tensors, so
-    that what is published is one replica's state. Raises Invalid for gaps and overlaps.
+    that what is published is one replica's state. Raises InvalidError for gaps and overlaps.
     """
     taken: list[tuple[int, int, int]] = []
     at = 0
@@ -59,7 +59,7 @@ def holders_of(name: str, elements: int, ranges: Sequence[Range]) -> list[tuple[
         taken.append((low, high, rank))
         at = high
     if at != elements:
-        raise Invalid(
+        raise InvalidError(
             f"tensor '{name}': the ranks hold {list(ranges)} of its {elements} elements, which "
             "does not cover it once"
         )

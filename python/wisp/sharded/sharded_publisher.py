@@ -15,15 +15,17 @@ from typing import Any, Literal
 
 import torch.distributed as dist
 
-from . import _native, runs
-from .errors import Error, Fenced, Invalid, exception_of
-from .forks import OfOneProcess
-from .optimizer_hooks import OptimizerHooks
-from .parting import leave_at_exit, say
-from .shard_group import ShardGroup
-from .shard_rounds import Round, ShardedReport, ShardRounds
-from .staging import DtypeRule, unwrapped
-from .stores import RunAddress, location
+from .. import _native, runs
+from ..errors import Error, FencedError, InvalidError, exception_of
+from ..exit_flush import finish_at_exit, warn_at_exit
+from ..forks import OfOneProcess
+from ..optimizer_hooks import OptimizerHooks
+from ..runs import TrustedKeys
+from ..staging import DtypeRule, unwrapped
+from ..stores import RunAddress, location
+from .rank_group import RankGroup
+from .round_messages import ShardedReport
+from .rounds import Round, ShardRounds
 
 __all__ = ["ShardedPublisher", "ShardedReport"]
 
@@ -34,11 +36,12 @@ class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
     All ranks of `group` make one, and call publish() for the same steps. publish() returns when
-    what changed is coded; uploading goes on behind the training's back until the next call.
+    what changed is coded; uploading goes on in the background until the next call.
 
-    A rank that dies or hangs costs the step: after `timeout` seconds all others get Unavailable,
-    which names it. Nothing is lost; the next step that all ranks deliver holds everything. A rank that
-    was late once and has given no sign of life since is given five seconds, not the whole time again.
+    A rank that dies or hangs costs the step: after `timeout` seconds all others get
+    UnavailableError, which names it. Nothing is lost; the next step that all ranks deliver holds
+    everything. A rank that was late once and has given no sign of life since is given five seconds,
+    not the whole time again.
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
@@ -47,7 +50,7 @@ class ShardedPublisher(OfOneProcess):
     open_timeout: seconds for taking the newest state from the bucket at the start.
     background: False: publish() waits until the step is committed, and returns its report.
     on_error: "warn" logs what fails and goes on with the next step; "raise" raises it at the next
-      publish. Fenced, another trainer owns the run now, and Invalid are always raised.
+      publish. FencedError, another trainer owns the run now, and InvalidError are always raised.
     exit_timeout: seconds that the end of the interpreter may take, without close(), for the step
       under way; what is not known to be committed by then is named on stderr.
     """
@@ -70,7 +73,7 @@ class ShardedPublisher(OfOneProcess):
         side_files: Iterable[str | os.PathLike[str]] = (),
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         min_serial: int = 0,
         run_id: str | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -80,7 +83,7 @@ class ShardedPublisher(OfOneProcess):
         exit_timeout: float = 30.0,
     ) -> None:
         if not dist.is_initialized():
-            raise Invalid("torch.distributed is not initialized; a sharded model needs it")
+            raise InvalidError("torch.distributed is not initialized; a sharded model needs it")
         self._place = location(run)
         self.url = self._place.url
         self._timeout = float(timeout)
@@ -97,15 +100,15 @@ class ShardedPublisher(OfOneProcess):
         known = runs.trust_of(trust, min_serial, run_id)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
-        self._ranks = ShardGroup(unwrapped(model), dtype, group, self._timeout, log2)
+        self._ranks = RankGroup(unwrapped(model), dtype, group, self._timeout, log2)
         self.rank = self._ranks.rank
         schema = [local.entry for local in self._ranks.locals]
         writer = _native.open_shard_writer(
             self._place, schema, self.rank, self._ranks.plan.spans, folder, threads, log2
         )
-        self._session: Any = None
+        self._committer: _native.ShardCommitter | None = None
 
-        def take_run() -> tuple[bool, int]:
+        def open_run() -> tuple[bool, int]:
             if self.rank != 0:
                 return (False, 0)
             if create:
@@ -117,7 +120,7 @@ class ShardedPublisher(OfOneProcess):
                     min_serial=min_serial,
                     run_id=run_id,
                 )
-            self._session = _native.open_woven_session(
+            self._committer = _native.open_shard_committer(
                 self._place,
                 schema,
                 0 if anchor_every == "auto" else anchor_every,
@@ -129,33 +132,38 @@ class ShardedPublisher(OfOneProcess):
                 None,
                 expires_after,
             )
-            return (self._session.has_state, self._session.next_step)
+            return (self._committer.has_state, self._committer.next_step)
 
-        def pull(into: str) -> str:
+        def pull(into: str) -> str | None:
             return _native.pull_head(self._place, into, known, threads)
 
         def adopt(taken: str, state: str) -> None:
             try:
                 writer.adopt(taken, state)
-            except Invalid:
+            except InvalidError:
                 if not allow_schema_change:
                     raise
 
-        has_state, self._next_step = self._ranks.agree(take_run)[0]
+        has_state, self._next_step = self._ranks.agree(open_run)[0]
         # One rank of each host takes the newest state from the bucket; all take their blocks.
         standing = has_state and self._ranks.share_state(pull, adopt, folder, float(open_timeout))
         self._rounds = ShardRounds(
             self._ranks,
             writer,
-            self._session,
+            self._committer,
             pull,
             timeout=self._timeout,
             log2=log2,
             scratch=folder,
             whole=has_state and not standing,
         )
-        self._own(writer, self._session)
-        leave_at_exit(self)
+        self._own(writer, self._committer)
+        finish_at_exit(self)
+
+    @property
+    def next_step(self) -> int:
+        """The step that publish() takes by default: one after the newest."""
+        return self._next_step
 
     @property
     def stats(self) -> list[ShardedReport]:
@@ -172,11 +180,14 @@ class ShardedPublisher(OfOneProcess):
     def publish(self, step: int | None = None) -> ShardedReport | None:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
 
-        All ranks call it. Raises what went wrong with the step before (see `on_error`).
+        All ranks call it. Returns the step's report with background=False, once it is committed.
+        Returns None while that goes on in the background (flush() waits for it, `stats` has the
+        reports), and where the step has failed with on_error="warn". Raises what went wrong with
+        the step before (see `on_error`).
         """
         started = time.monotonic()
         self._require_own()
-        self._settle_worker(raising=self._on_error == "raise")
+        self._join_worker(raising=self._on_error == "raise")
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
         number = self._round
@@ -184,10 +195,12 @@ class ShardedPublisher(OfOneProcess):
         try:
             round_ = self._rounds.begin(number, step, started)
         except Error as error:
-            return self._failed(step, error)
+            self._note_failure(step, error)
+            return None
         round_.blocked = time.monotonic() - started
         if self._background:
-            # A daemon: how long the end of the interpreter waits for it is for _leave() to say.
+            # A daemon: how long the end of the interpreter waits for it is for finish_at_exit() to
+            # say.
             self._worker = threading.Thread(
                 target=self._finish_quietly, args=(round_,), daemon=True
             )
@@ -196,14 +209,15 @@ class ShardedPublisher(OfOneProcess):
         try:
             report = self._rounds.finish(round_)
         except Error as error:
-            return self._failed(step, error)
+            self._note_failure(step, error)
+            return None
         self._missing = None
         return report
 
     def flush(self) -> None:
         """Returns when the newest step is committed; raises why it is not."""
         self._require_own()
-        self._settle_worker(raising=True)
+        self._join_worker(raising=True)
         if self._missing is not None:
             raise self._missing
 
@@ -214,20 +228,20 @@ class ShardedPublisher(OfOneProcess):
         try:
             self.flush()
         finally:
-            self._part(self._timeout)
+            self._wait_for_ranks(self._timeout)
 
-    def _part(self, seconds: float) -> None:
+    def _wait_for_ranks(self, seconds: float) -> None:
         """Rank 0, where the ranks meet, stays until all others have heard the last verdict."""
-        talk = self._ranks.talk
+        keys = self._ranks.keys
         if self.rank != 0:
-            talk.put(f"left/{self.rank}", b"")
+            keys.put(f"left/{self.rank}", b"")
             return
         silent = self._rounds.silent_ranks()
         others = [f"left/{r}" for r in range(1, len(self._ranks.world)) if r not in silent]
-        talk.wait(others, time.monotonic() + seconds)
+        keys.wait(others, time.monotonic() + seconds)
 
-    def _leave(self, began: float) -> None:
-        """The interpreter ends, and nobody has called close()."""
+    def finish_at_exit(self, began: float) -> None:
+        """Called when the interpreter ends and close() was not called: waits `exit_timeout`."""
         worker = self._worker
         if self._is_inherited or worker is None:
             return
@@ -235,19 +249,19 @@ class ShardedPublisher(OfOneProcess):
         worker.join(max(0.0, end - time.monotonic()))
         try:
             if worker.is_alive():
-                say(f"{self.url}: step {self._next_step - 1} is not known to be committed")
+                warn_at_exit(f"{self.url}: step {self._next_step - 1} is not known to be committed")
             else:
                 self.flush()
-                self._part(max(0.0, end - time.monotonic()))
+                self._wait_for_ranks(max(0.0, end - time.monotonic()))
         except Exception as error:
-            say(f"{self.url}: {error}")
+            warn_at_exit(f"{self.url}: {error}")
 
     def heartbeat(self) -> None:
         """Says that the trainer lives; rank 0 alone does something."""
         self._require_own()
-        self._settle_worker(raising=False)
-        if self._session is not None:
-            self._session.heartbeat()
+        self._join_worker(raising=False)
+        if self._committer is not None:
+            self._committer.heartbeat()
 
     def __enter__(self) -> ShardedPublisher:
         return self
@@ -256,20 +270,20 @@ class ShardedPublisher(OfOneProcess):
         if not self._is_inherited:
             self.close()
 
-    def _failed(self, step: int, error: Error) -> None:
+    def _note_failure(self, step: int, error: Error) -> None:
         self._missing = _not_committed(step, error)
-        if self._on_error == "raise" or isinstance(error, (Fenced, Invalid)):
+        if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
             raise error
         logger.warning("wisp: %s", error)
 
-    def _settle_worker(self, *, raising: bool) -> None:
+    def _join_worker(self, *, raising: bool) -> None:
         if self._worker is not None:
             self._worker.join()
             self._worker = None
         failure, self._failure = self._failure, None
         if failure is None:
             return
-        if raising or isinstance(failure, (Fenced, Invalid)):
+        if raising or isinstance(failure, (FencedError, InvalidError)):
             raise failure
         logger.warning("wisp: %s", failure)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from .errors import Invalid
+from ..errors import InvalidError
+from ..staging import DtypeRule, published_dtype
+from ..tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
 from .shard_plan import Range
-from .staging import DtypeRule, published_dtype
-from .tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _held_rows(tensor: Any, shape: tuple[int, ...]) -> Range:
 def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
     """What this rank holds of `tensor`. A collective for tensors that are not divided by rows."""
     if tensor.is_meta:
-        raise Invalid(f"{describe(name, tensor)} has no memory yet; materialize it first")
+        raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
     dtype = published_dtype(name, tensor, rule)
     probe = torch.empty(0, dtype=dtype)
     shape = tuple(int(size) for size in tensor.shape)
@@ -77,7 +78,7 @@ def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
 class StagedTensors:
     """The weights of this rank as they are now, brought to the host a few tensors at a time."""
 
-    def __init__(self, tensors: dict[str, Any], locals_: list[LocalTensor]) -> None:
+    def __init__(self, tensors: Mapping[str, Any], locals_: list[LocalTensor]) -> None:
         self._tensors = tensors
         self._locals = locals_
         self._rows: dict[int, torch.Tensor] = {}
@@ -97,7 +98,7 @@ class StagedTensors:
             tensor = tensor.to_local() if is_dtensor(tensor) else tensor
         start, end = local.held
         if tensor.numel() != end - start:
-            raise Invalid(
+            raise InvalidError(
                 f"tensor '{local.name}' has {tensor.numel()} elements on this rank, {end - start} "
                 "at first; it was replaced by another: make a new publisher"
             )

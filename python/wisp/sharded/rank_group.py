@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
-from .errors import Error, Gap, Invalid, Unavailable, exception_of
-from .shard_exchange import PieceExchange
+from ..errors import Error, GapError, InvalidError, UnavailableError
+from ..staging import DtypeRule
+from ..tensors import named_tensors
+from .key_store import KeyStore
+from .local_tensors import LocalTensor, describe_local
+from .piece_exchange import PieceExchange
+from .round_messages import PulledState, RankFailure, parse_pulled, write_message
 from .shard_plan import make_plans
-from .shard_state import LocalTensor, describe_local
-from .shard_talk import ShardTalk
-from .staging import DtypeRule
-from .tensors import named_tensors
+
+T = TypeVar("T")
 
 
-class ShardGroup:
+@dataclass(frozen=True)
+class _Result(Generic[T]):
+    """What a rank's work gave; told apart from a failure."""
+
+    value: T
+
+
+class RankGroup:
     """All ranks of `group`, agreed on what each of them holds. All make one at the same time."""
 
     def __init__(
@@ -36,33 +46,33 @@ class ShardGroup:
         self.exchange = PieceExchange(self.world, timeout)
         prefix = self.agree(lambda: uuid.uuid4().hex)[0]
         store = dist.PrefixStore(f"wisp/{prefix}", dist.distributed_c10d._get_default_store())
-        self.talk = ShardTalk(store, self.rank, len(self.world))
+        self.keys = KeyStore(store, self.rank, len(self.world))
         self._divide()
 
-    def agree(self, work: Callable[[], Any]) -> list[Any]:
+    def agree(self, work: Callable[[], T]) -> list[T]:
         """Runs `work` on every rank; all results, or on all ranks the exception of the first."""
+        mine: _Result[T] | RankFailure
         try:
-            mine: tuple[Any, ...] = (True, work())
+            mine = _Result(work())
         except Error as error:
-            mine = (False, error.kind, str(error))
-        all_ranks: list[Any] = [None] * len(self.world)
-        dist.all_gather_object(all_ranks, mine, group=self.exchange.group)
-        for rank, answer in enumerate(all_ranks):
-            if not answer[0]:
-                raise exception_of(answer[1], f"rank {rank}: {answer[2]}")
-        return [answer[1] for answer in all_ranks]
+            mine = RankFailure.of(error)
+        answers: list[_Result[T] | RankFailure] = [mine] * len(self.world)
+        dist.all_gather_object(answers, mine, group=self.exchange.group)
+        results: list[T] = []
+        for rank, answer in enumerate(answers):
+            if isinstance(answer, RankFailure):
+                raise answer.as_exception(f"rank {rank}: ")
+            results.append(answer.value)
+        return results
 
     def _divide(self) -> None:
         """Finds out who holds what, and who codes what."""
         # Of a tied weight with an empty shard no rank can tell; rank 0 always has rows.
-        named = self.agree(lambda: _names_of(self._model))[0]
-        names: list[str] = named[0]
-        self._names = names
-        self.aliases: dict[str, str] = named[1]
+        self._names, self.aliases = self.agree(lambda: _names_of(self._model))[0]
 
         def look() -> tuple[list[LocalTensor], str]:
             tensors = self.tensors()
-            locals_ = [describe_local(name, tensors[name], self._rule) for name in names]
+            locals_ = [describe_local(name, tensors[name], self._rule) for name in self._names]
             return (locals_, socket.gethostname())
 
         answers = self.agree(look)
@@ -70,7 +80,7 @@ class ShardGroup:
         for rank, (theirs, _) in enumerate(answers):
             for mine, other in zip(self.locals, theirs, strict=True):
                 if mine.entry != other.entry:
-                    raise Invalid(
+                    raise InvalidError(
                         f"ranks {self.rank} and {rank} differ: {mine.entry} and {other.entry}"
                     )
         self._hosts = [host for _, host in answers]
@@ -81,17 +91,20 @@ class ShardGroup:
         )
         self.plan = plans[self.rank]
 
-    def tensors(self) -> dict[str, Any]:
+    def tensors(self) -> Mapping[str, Any]:
+        """The tensors as they are now, by name."""
         model = self._model
-        tensors = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else model
+        tensors: Mapping[str, Any] = (
+            model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else model
+        )
         missing = [name for name in self._names if name not in tensors]
         if missing:
-            raise Invalid(f"rank {self.rank} has no tensor '{missing[0]}' (any more)")
+            raise InvalidError(f"rank {self.rank} has no tensor '{missing[0]}' (any more)")
         return tensors
 
     def share_state(
         self,
-        pull: Callable[[str], str],
+        pull: Callable[[str], str | None],
         adopt: Callable[[str, str], None],
         scratch: str | None,
         timeout: float,
@@ -103,28 +116,28 @@ class ShardGroup:
         leader = self._hosts.index(self._hosts[self.rank])
         key = f"pulled/{leader}"
         folder = None
-        answer: dict[str, Any]
+        answer: PulledState | RankFailure
         if self.rank == leader:
             folder = tempfile.mkdtemp(prefix="wisp-", dir=scratch)
             try:
-                answer = {"folder": folder, "state": pull(folder)}
-            except Gap:
-                answer = {"folder": folder, "state": None}
+                answer = PulledState(folder, pull(folder))
+            except GapError:
+                answer = PulledState(folder, None)
             except Error as error:
-                answer = {"kind": error.kind, "text": str(error)}
-            self.talk.put(key, json.dumps(answer).encode())
+                answer = RankFailure.of(error)
+            self.keys.put(key, write_message(answer))
 
         def take() -> bool:
-            if self.talk.wait([key], time.monotonic() + timeout):
-                raise Unavailable(
+            if self.keys.wait([key], time.monotonic() + timeout):
+                raise UnavailableError(
                     f"rank {leader} did not take the newest state within {timeout:g} s"
                 )
-            told = json.loads(self.talk.get(key) or b"{}")
-            if "kind" in told:
-                raise exception_of(told["kind"], told["text"])
-            if told["state"] is None:
+            told = parse_pulled(self.keys.get(key) or b"")
+            if isinstance(told, RankFailure):
+                raise told.as_exception()
+            if told.state is None:
                 return False
-            adopt(told["folder"], told["state"])
+            adopt(told.folder, told.state)
             return True
 
         try:

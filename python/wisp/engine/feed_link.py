@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -13,64 +12,67 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from .feed_files import FeedSettings, MappedState, Move, feed_folder, turn
+from ..tensors import TensorEntry
+from .feed_files import FeedSettings, MappedState, feed_folder, turn
+from .feed_messages import (
+    FeedMessage,
+    FeedPosition,
+    FollowStatus,
+    LookNow,
+    Move,
+    Moved,
+    RankReport,
+    RankSays,
+    ReaderMessage,
+    Snapshot,
+    StatusChanged,
+    line_of,
+    parse_feed_message,
+)
 
-__all__ = ["Board", "FeedLink"]
+__all__ = ["FeedLink", "FeedState"]
 
 _log = logging.getLogger("wisp.feed")
 _RETRY = 0.05
+_KEPT_MOVES = 200
 _STARTS = 0.5  # seconds between attempts to start a feed
 
 
-class Board:
-    """What the feed told: copied under the link's lock, then never changed."""
+@dataclass(frozen=True)
+class FeedState:
+    """What a reader knows of its feed: replaced as a whole, never changed."""
 
-    def __init__(self) -> None:
-        self.pid = 0  #: of the feed; another one counts from the start again
-        self.at: dict[str, Any] | None = None  #: serial, step, seq, state
-        self.times: dict[str, float] = {}
-        self.file = ""
-        self.schema: list[list[Any]] = []
-        self.moves: tuple[Move, ...] = ()
-        self.head_seq = 0
-        self.lag = 0
-        self.expired = False  #: the newest commit is older than it should be
-        self.passes = 0
-        self.failure: str | None = None
-        self.faults: tuple[str, ...] = ()
-        self.ranks: dict[str, dict[str, Any]] = {}
-        self.connected = False
+    pid: int = 0  #: of the feed; another one counts from the start again
+    at: FeedPosition | None = None  #: None: there is no state yet
+    times: dict[str, float] = field(default_factory=dict)
+    file: str = ""
+    schema: tuple[TensorEntry, ...] = ()
+    moves: tuple[Move, ...] = ()
+    status: FollowStatus = FollowStatus()
+    ranks: dict[str, RankReport] = field(default_factory=dict)
+    connected: bool = False
 
-    def after(self, message: dict[str, Any]) -> Board:
-        """The board once this is put on it."""
-        new = Board()
-        new.__dict__.update(self.__dict__)
-        kind = message["kind"]
-        if kind == "board":
-            new.moves = tuple(_move(move) for move in message["moves"])
-            new.connected = True
-            for name in ("pid", "file", "schema", "at"):
-                setattr(new, name, message[name])
-            new.times = message.get("times", {})
-            new.ranks = message["ranks"]
-        elif kind == "move":
-            move = _move(message["move"])
-            new.moves = (*self.moves, move)[-200:]
-            new.at, new.times = message["at"], move.times
-        elif kind == "rank":
-            new.ranks = dict(self.ranks)
-            if message["report"] is None:
-                new.ranks.pop(message["label"], None)
-            else:
-                new.ranks[message["label"]] = message["report"]
-        if "passes" in message:
-            for name in ("head_seq", "lag", "expired", "passes", "failure"):
-                setattr(new, name, message[name])
-            new.faults = tuple(message["faults"])
-        return new
+    def after(self, message: FeedMessage) -> FeedState:
+        """What is known once the feed has told this."""
+        if isinstance(message, Snapshot):
+            return FeedState(
+                pid=message.pid, at=message.at, times=message.times, file=message.file,
+                schema=message.schema, moves=message.moves, status=message.status,
+                ranks=message.ranks, connected=True,
+            )  # fmt: skip
+        if isinstance(message, Moved):
+            moves = (*self.moves, message.move)[-_KEPT_MOVES:]
+            times = message.move.times
+            return replace(self, at=message.at, times=times, moves=moves, status=message.status)
+        if isinstance(message, StatusChanged):
+            return replace(self, status=message.status)
+        ranks = {label: report for label, report in self.ranks.items() if label != message.label}
+        if message.report is not None:
+            ranks[message.label] = message.report
+        return replace(self, ranks=ranks)
 
     def chain(self, serial: int) -> list[Move] | None:
         """The moves from state `serial` to the newest; None if there is no such way."""
@@ -79,11 +81,7 @@ class Board:
             if move.before == (found[-1].after if found else serial):
                 found.append(move)
         end = found[-1].after if found else serial
-        return found if self.at is not None and end == self.at["serial"] else None
-
-
-def _move(told: dict[str, Any]) -> Move:
-    return Move(**{**told, "tensors": [tuple(entry) for entry in told["tensors"]]})
+        return found if self.at is not None and end == self.at.serial else None
 
 
 class FeedLink:
@@ -91,13 +89,13 @@ class FeedLink:
 
     def __init__(self, settings: FeedSettings, *, starts: bool = True) -> None:
         self.folder: Path = feed_folder(settings)
-        self.board = Board()
+        self.known = FeedState()
         self._settings = settings
         self._starts = starts
         self._changed = threading.Condition()
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
-        self._last_report: tuple[str, dict[str, Any]] | None = None
+        self._last_report: RankSays | None = None
         self._feed: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._closed = False
@@ -106,11 +104,11 @@ class FeedLink:
         self._thread = threading.Thread(target=self._listen, name="wisp-feed", daemon=True)
         self._thread.start()
 
-    def wait(self, ready: Callable[[Board], bool], timeout: float | None) -> Board | None:
-        """The first board that is ready; None after `timeout` seconds, or when closed."""
+    def wait(self, ready: Callable[[FeedState], bool], timeout: float | None) -> FeedState | None:
+        """The first feed state that is ready; None after `timeout` seconds, or when closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or ready(self.board), timeout)
-            return self.board if not self._closed and ready(self.board) else None
+            self._changed.wait_for(lambda: self._closed or ready(self.known), timeout)
+            return self.known if not self._closed and ready(self.known) else None
 
     def wake(self) -> None:
         """Lets every wait() look at its condition again."""
@@ -119,31 +117,32 @@ class FeedLink:
 
     def look(self) -> None:
         """Asks the feed to look for a new step now."""
-        self._send({"kind": "look"})
+        self._send(LookNow())
 
-    def report(self, label: str, report: dict[str, Any]) -> None:
-        """Puts what a rank says of itself on the board of every reader."""
-        self._last_report = (label, report)
-        self._send({"kind": "rank", "label": label, "report": report})
+    def report(self, label: str, report: RankReport) -> None:
+        """Tells every reader what a rank says of itself."""
+        self._last_report = RankSays(label, report)
+        self._send(self._last_report)
 
     @contextmanager
-    def state(self, board: Board) -> Iterator[MappedState | None]:
-        """The state that `board` shows, kept as it is; None when it has moved on.
+    def mapped(self, feed: FeedState) -> Iterator[MappedState | None]:
+        """The weights at `feed`'s position, kept as they are; None when they have moved on.
 
-        Raises StateMoved at the end if it was not kept, since this process was stopped meanwhile.
+        Raises StateMovedError at the end if it was not kept, since this process was stopped
+        meanwhile.
         """
         with turn(self.folder) as held:
-            at = board.at
-            if at is None or held.serial != at["serial"] or board.pid != self.board.pid:
+            at = feed.at
+            if at is None or held.serial != at.serial or feed.pid != self.known.pid:
                 yield None
                 return
-            if self._state is None or self._state_file != board.file:
+            if self._state is None or self._state_file != feed.file:
                 try:
-                    self._state = MappedState(self.folder, board.file, board.schema)
+                    self._state = MappedState(self.folder, feed.file, feed.schema)
                 except FileNotFoundError:
                     yield None
                     return
-                self._state_file = board.file
+                self._state_file = feed.file
             yield self._state
             held.check()
 
@@ -157,12 +156,12 @@ class FeedLink:
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: ReaderMessage) -> None:
         with self._sending:
             if self._socket is None:
                 return
             with contextlib.suppress(OSError):
-                self._socket.sendall(json.dumps(message).encode() + b"\n")
+                self._socket.sendall(line_of(message))
 
     def _listen(self) -> None:
         while not self._closed:
@@ -173,21 +172,18 @@ class FeedLink:
             with connection:
                 try:
                     for line in connection.makefile("rb"):
-                        self._take(json.loads(line))
-                except (OSError, ValueError, KeyError, TypeError) as error:
+                        self._take(parse_feed_message(line))
+                except (OSError, ValueError) as error:
                     _log.debug("the feed went away: %s", error)
                 with self._sending:
                     self._socket = None
             with self._changed:
-                gone = Board()
-                gone.__dict__.update(self.board.__dict__)
-                gone.connected, gone.ranks = False, {}
-                self.board = gone
+                self.known = replace(self.known, connected=False, ranks={})
                 self._changed.notify_all()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: FeedMessage) -> None:
         with self._changed:
-            self.board = self.board.after(message)
+            self.known = self.known.after(message)
             self._changed.notify_all()
 
     def _connect(self) -> socket.socket | None:
@@ -201,18 +197,18 @@ class FeedLink:
         with self._sending:
             self._socket = connection
         if self._last_report is not None:
-            self.report(*self._last_report)
+            self._send(self._last_report)
         return connection
 
     def _start_feed(self) -> None:
-        """Whoever comes first feeds; a second one finds the lock taken and ends."""
+        """The first process feeds; a second one finds the lock taken and ends."""
         if self._feed is not None and self._feed.poll() is None:
             return
         if not self._starts or time.monotonic() - self._started_at < _STARTS:
             return
         self._started_at = time.monotonic()
         self._feed = subprocess.Popen(
-            [sys.executable, "-m", "wisp.host_feed", str(self.folder)],
+            [sys.executable, "-m", "wisp.engine.host_feed", str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,

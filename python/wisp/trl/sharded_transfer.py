@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .bucket_transfer import BucketWeightTransfer, sender_of
-from .errors import Error, Fenced, Invalid, Unsupported
-from .stores import RunAddress
+from ..errors import InvalidError, UnsupportedError
+from ..sharded import ShardedPublisher, ShardedReport
+from ..stores import RunAddress
+from .bucket_transfer import BucketWeightTransfer, PublishHooks, sender_of
 
 
 class ShardedBucketWeightTransfer(BucketWeightTransfer):
@@ -24,6 +25,9 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
 
     def __init__(self, run: RunAddress, servers: Sequence[str] = (), **options: Any) -> None:
         super().__init__(run, servers, **options)
+        # Nothing is under way between syncs, and TRL's barrier has seen to it that no rank waits
+        # for this one: there is nothing to close.
+        self._hooks = PublishHooks(self._open_shards, self._commit_shards, lambda: None)
         self._trainer: Any = None
         self._tensors: dict[str, Any] = {}
         self._committed = False
@@ -35,7 +39,7 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
         send_weights() on the main one: here it is the round of wisp.ShardedPublisher instead.
         """
         if not hasattr(trainer, "_streaming_iter") or not hasattr(trainer, "model_version"):
-            raise Unsupported(
+            raise UnsupportedError(
                 f"{type(trainer).__name__} has not the weight sync of TRL's AsyncGRPOTrainer; use "
                 "BucketWeightTransfer, or wisp.hf.PublishCallback"
             )
@@ -45,7 +49,7 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
 
     def send_weights(self, iterator: Iterable[tuple[str, Any]]) -> None:
         if sender_of(iterator) is not self:
-            raise Invalid("call attach(trainer) on every rank, before train()")
+            raise InvalidError("call attach(trainer) on every rank, before train()")
         for _ in iterator:
             pass
         if self._committed:
@@ -60,35 +64,27 @@ class ShardedBucketWeightTransfer(BucketWeightTransfer):
         self._tensors.update(_checkpoint_parameters(trainer, model))
         # The main process alone counts.
         step = broadcast_object_list([trainer.model_version + 1], from_process=0)[0]
-        if self.publisher is None:
-            self.publisher = self._open(trainer)
-            if trainer.accelerator.is_main_process:
-                self._warn_of_rewind(step)
+        self._open(trainer, step if trainer.accelerator.is_main_process else None)
         self._committed = self._publish(step)
         yield from ()
 
-    def _open(self, sender: Any) -> Any:
-        from .sharded import ShardedPublisher
-
+    def _open_shards(self, sender: Any) -> ShardedPublisher:
         main = sender.accelerator.is_main_process
         options = self._with_side_files(sender) if main else self._options
-        waiting = {"background": False, "on_error": "raise"}
         return ShardedPublisher(
-            self._run, self._tensors, dtype=self._dtype, **waiting, **options
+            self._run,
+            self._tensors,
+            dtype=self._dtype,
+            background=False,
+            on_error="raise",
+            **options,
         )
 
-    def _publish(self, step: int | None) -> bool:
-        try:
-            self._note_commit(self.publisher.publish(step))
-        except (Fenced, Invalid):
-            raise
-        except Error as error:
-            return self._not_published(step, error)
-        return True
-
-    def _close_publisher(self) -> None:
-        # Nothing is under way, and TRL's barrier has seen to it that no rank waits for this one.
-        self.publisher = None
+    def _commit_shards(self, step: int | None) -> ShardedReport:
+        assert isinstance(self.publisher, ShardedPublisher)
+        report = self.publisher.publish(step)
+        assert report is not None  # with on_error="raise" and background=False
+        return report
 
 
 def _checkpoint_parameters(trainer: Any, model: Any) -> dict[str, Any]:
@@ -97,4 +93,4 @@ def _checkpoint_parameters(trainer: Any, model: Any) -> dict[str, Any]:
         named = getattr(sys.modules.get(kind.__module__), "_iter_vllm_named_params", None)
         if named is not None:
             return dict(named(model))
-    raise Unsupported("this TRL names its weights in another way; use BucketWeightTransfer")
+    raise UnsupportedError("this TRL names its weights in another way; use BucketWeightTransfer")

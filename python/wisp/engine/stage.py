@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .load_plan import LoadPlan, Piece
+from .load_plan import LoadPlan, Piece, Write
 
-__all__ = ["Stage"]
+__all__ = ["Stage", "Write"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DENSE = 8  # from one element in so many on, a run of rows is written whole
@@ -76,8 +76,8 @@ class Stage:
                 self._rows.append(_Rows(view, wanted, view.clone()))
                 self.elements += count
 
-    def put_writes(self, writes: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
-        """What a loader would write, from LoadPlan.capture."""
+    def put_writes(self, writes: list[Write]) -> None:
+        """What a loader would write, from load_recorder.capture()."""
         for index, view, values in writes:
             target = self.plan.targets[index]
             integers = _INTEGERS[target.width]
@@ -134,9 +134,7 @@ def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
     return offsets
 
 
-def _last_of_each(
-    offsets: torch.Tensor, values: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _last_of_each(offsets: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     ordered, order = torch.sort(offsets, stable=True)
     last = torch.ones_like(ordered, dtype=torch.bool)
     last[:-1] = ordered[1:] != ordered[:-1]

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error, Internal, Invalid, NotFound, Unavailable
-from ..feed_link import Board, FeedLink
-from ..rank_follower import state_key
+from ..engine.feed_link import FeedLink, FeedState
+from ..engine.feed_messages import FeedPosition
+from ..errors import Error, InternalError, InvalidError, NotFoundError, UnavailableError
 from .fan_out import Answer, named
 from .identity import engine_id, read_note
 from .overview import Overview, phases_of
@@ -19,7 +19,7 @@ from .settings import InitInfo
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
-__all__ = ["Conductor", "Target"]
+__all__ = ["Target", "UpdateCoordinator"]
 
 _log = logging.getLogger("wisp.engine")
 _LOOK_AGAIN = 0.5
@@ -28,18 +28,18 @@ _LOOK_AGAIN = 0.5
 class Target:
     """The state to switch to."""
 
-    def __init__(self, at: dict[str, Any], served: bool) -> None:
-        self.step: int = at["step"]
-        self.key = state_key(at["step"], at["state"])
+    def __init__(self, at: FeedPosition, served: bool) -> None:
+        self.step = at.step
+        self.key = at.key
         self.served = served
 
     def answer(self) -> dict[str, Any]:
-        """For whoever asked for what is served already."""
+        """When the state is served already."""
         return {"served": self.step, "moved": False, "pause_seconds": 0.0, "phases": {}}
 
 
-class Conductor:
-    """For one engine, in the process that its users talk to. Blocking: call it from a thread."""
+class UpdateCoordinator:
+    """For one engine, in the process that serves its users. Blocking: call it from a thread."""
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         parallel = vllm_config.parallel_config
@@ -68,31 +68,35 @@ class Conductor:
 
     def _required(self) -> FeedLink:
         if self.info() is None or self._link is None:
-            raise Invalid("this server does not follow a run yet; POST /wisp/init tells it which")
+            raise InvalidError(
+                "this server does not follow a run yet; POST /wisp/init tells it which"
+            )
         return self._link
 
-    def _over(self, board: Board) -> Overview:
-        return Overview(board, engine_id(), self._expected)
+    def _over(self, feed: FeedState) -> Overview:
+        return Overview(feed, engine_id(), self._expected)
 
     def status(self) -> dict[str, Any]:
         """What GET /wisp/status answers."""
         info = self.info()
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
-            "head": None, "ranks": 0, "engines": {}, "expired": False, "faults": list(self.faults), "last": self.last,
+            "head": None, "ranks": 0, "engines": {}, "expired": False,
+            "faults": list(self.faults), "last": self.last,
         }  # fmt: skip
         if info is None or self._link is None:
             return empty
-        board = self._link.board
-        over = self._over(board)
+        feed = self._link.known
+        over = self._over(feed)
         served, staged = over.served, over.staged
-        faults = [*board.faults, *self.faults, *filter(None, [over.failure])]
+        faults = [*feed.status.faults, *self.faults, *filter(None, [over.failure])]
         return {
             "run": info.run, "mode": info.mode, "initialized": True,
-            "served": served and served["step"], "staged": staged and staged["step"],
-            "head": board.at and board.at["step"], "ranks": len(over.ranks),
-            "engines": over.engines, "expired": board.expired, "served_seq": served and served["seq"], "head_seq": board.head_seq,
-            "behind": board.lag, "state": served and served["state"],
+            "served": served.step if served else None, "staged": staged.step if staged else None,
+            "head": feed.at.step if feed.at else None, "ranks": len(over.ranks),
+            "engines": over.engines, "expired": feed.status.expired,
+            "served_seq": served.seq if served else None, "head_seq": feed.status.head_seq,
+            "behind": feed.status.lag_steps, "state": served.state if served else None,
             "faults": faults[-20:], "last": self.last, "pause_seconds": self.pause_seconds,
         }  # fmt: skip
 
@@ -101,7 +105,7 @@ class Conductor:
         end = time.monotonic() + timeout
         while True:
             if self.info() is not None and self._link is not None:
-                self._link.wait(lambda b: _has(self._over(b), step), end - time.monotonic())
+                self._link.wait(lambda f: _has(self._over(f), step), end - time.monotonic())
                 return self.status()
             if time.monotonic() >= end:
                 return self.status()
@@ -116,44 +120,50 @@ class Conductor:
         link = self._required()
         end = time.monotonic() + timeout
         link.look()
-        seen = link.wait(lambda b: b.connected, min(timeout, 30.0))
-        passes = seen.passes if seen else 0
+        seen = link.wait(lambda f: f.connected, min(timeout, 30.0))
+        passes = seen.status.passes if seen else 0
         while True:
-            board = link.board
-            over = self._over(board)
-            at, served = board.at, over.served
-            key = state_key(at["step"], at["state"]) if at else ""
-            looked = board.passes >= passes + 2
-            is_it = at is not None and step in (None, at["step"])
-            is_served = key and key in ((served or {}).get("key"), self._switched_to)
-            if at is not None and is_it and is_served:
-                if looked:
-                    return Target(at, True)
-            elif at is not None and (looked or (is_it and step is not None)):
-                if over.has_staged(key) and (is_it or at["step"] > (step or 0)):
-                    return Target(at, False)
+            feed = link.known
+            over = self._over(feed)
+            looked = feed.status.passes >= passes + 2
+            target = self._target(over, step, looked)
+            if target is not None:
+                return target
             if over.complete and over.failure and looked:
-                raise Invalid(over.failure)
+                raise InvalidError(over.failure)
             left = end - time.monotonic()
             if left <= 0:
                 raise self._too_late(step, timeout, over)
             if not looked:
                 link.look()
-            link.wait(_changed(board), min(left, _LOOK_AGAIN))
+            link.wait(_changed(feed), min(left, _LOOK_AGAIN))
+
+    def _target(self, over: Overview, step: int | None, looked: bool) -> Target | None:
+        at, served = over.feed.at, over.served
+        if at is None:
+            return None
+        is_it = step in (None, at.step)
+        if is_it and at.key in (served.key if served else "", self._switched_to):
+            return Target(at, True) if looked else None
+        if not looked and not (is_it and step is not None):
+            return None
+        if over.has_staged(at.key) and (is_it or at.step > (step or 0)):
+            return Target(at, False)
+        return None
 
     def _too_late(self, step: int | None, timeout: float, over: Overview) -> Error:
-        board = over.board
-        newest = board.at and board.at["step"]
+        feed = over.feed
+        newest = feed.at.step if feed.at else None
         if not over.complete:
             cause = f"{len(over.ranks)} of {self._expected} ranks are there"
-        elif board.failure:
-            cause = board.failure
+        elif feed.status.failure:
+            cause = feed.status.failure
         elif step is not None and newest is not None and newest < step:
             cause = f"the newest step of the run is {newest}"
         else:
             cause = "staging takes longer"
         wanted = "the newest step" if step is None else f"step {step}"
-        kind = NotFound if "newest step of the run" in cause else Unavailable
+        kind = NotFoundError if "newest step of the run" in cause else UnavailableError
         return kind(f"{wanted} was not staged within {timeout:g} s: {cause}")
 
     def wait_ahead(self, timeout: float) -> str | None:
@@ -161,17 +171,17 @@ class Conductor:
         if self.info() is None or self._link is None:
             time.sleep(min(timeout, 0.1))
             return None
-        board = self._link.wait(lambda b: self._over(b).is_ahead(), timeout)
-        staged = self._over(board).staged if board else None
-        return staged["key"] if staged else None
+        feed = self._link.wait(lambda f: self._over(f).is_ahead(), timeout)
+        staged = self._over(feed).staged if feed else None
+        return staged.key if staged else None
 
     @property
     def is_complete(self) -> bool:
         """Whether all ranks of this host follow."""
-        return self._link is not None and self._over(self._link.board).complete
+        return self._link is not None and self._over(self._link.known).complete
 
     def note_switch(self, key: str, answers: list[Answer]) -> dict[str, Any]:
-        """Takes down what the engine cores answered; the answer for whoever asked.
+        """Takes down what the engine cores answered; the answer to the request.
 
         All must have switched to `key`. If one has not, what is raised says which, and why; the
         others serve the step already, and the next switch brings those that are left.
@@ -209,24 +219,24 @@ def _refusal(key: str, answers: list[Answer], refused: list[Answer]) -> Error:
         which = f"engine {done[0]} serves" if len(done) == 1 else f"engines {', '.join(done)} serve"
         causes += f"; {which} step {key.partition(':')[0]} already, the next update brings the rest"
     if any(answer.failure for answer in refused):
-        return Internal(causes)
-    return (Unavailable if all(a.value.get("again") for a in refused) else Error)(causes)
+        return InternalError(causes)
+    return (UnavailableError if all(a.value.get("again") for a in refused) else Error)(causes)
 
 
 def _has(over: Overview, step: int) -> bool:
     states = [state for state in (over.staged, over.served) if state is not None]
-    return any(state["step"] >= step for state in states)
+    return any(state.step >= step for state in states)
 
 
-def _changed(before: Board) -> Callable[[Board], bool]:
-    return lambda board: board is not before
+def _changed(before: FeedState) -> Callable[[FeedState], bool]:
+    return lambda feed: feed is not before
 
 
 def self_owner() -> bool:
     """Of several API servers of one engine, exactly one moves it by itself."""
     import fcntl
 
-    from ..feed_files import feed_home
+    from ..engine.feed_files import feed_home
 
     descriptor = os.open(feed_home() / f"self-{engine_id()}", os.O_RDWR | os.O_CREAT, 0o600)
     try:

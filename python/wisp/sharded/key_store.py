@@ -1,16 +1,17 @@
-"""How the ranks of a sharded trainer talk about a step: keys in the trainer's c10d store.
+"""How the ranks of a sharded trainer reach each other: keys in the trainer's c10d store.
 
-No collectives: a rank that died or hangs leaves a key unwritten, and whoever waits for it can say
-whose it is. Waiting is polling, so that the store is never held from the training thread.
+No collectives: a rank that died or hangs leaves a key unwritten, and a rank that waits for it can
+say whose it is. Waiting is polling, so that the store is never held from the training thread.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from .errors import Unavailable
+from ..errors import UnavailableError
 
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
@@ -18,7 +19,7 @@ _LONGEST_PAUSE = 0.05
 _KEPT_ROUNDS = 16
 
 
-class ShardTalk:
+class KeyStore:
     """The keys of one ShardedPublisher, as one rank sees them. Rounds count its publish calls."""
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
@@ -27,11 +28,11 @@ class ShardTalk:
         self.ranks = ranks
 
     def put(self, key: str, value: bytes) -> None:
-        """Says something; a key is written once."""
+        """Writes a key; each is written once."""
         self._guard(lambda: self._store.set(key, value))
 
     def get(self, key: str) -> bytes | None:
-        """What was said, or None if it was not."""
+        """What a key holds, or None if it was not written."""
         if not self._is_there(key):
             return None
         return bytes(self._guard(lambda: self._store.get(key)))
@@ -56,10 +57,10 @@ class ShardTalk:
         if old < 0:
             return
         keys = [f"{old}/{what}" for what in ("call", "verdict")]
-        for what in ("begun", "ready", "slip", "anchor"):
+        for what in ("begun", "ready", "manifest", "anchor"):
             keys += [f"{old}/{what}/{rank}" for rank in range(self.ranks)]
         for key in keys:
-            self._guard(lambda k=key: self._store.delete_key(k))
+            self._guard(partial(self._store.delete_key, key))
 
     def _is_there(self, key: str) -> bool:
         return bool(self._guard(lambda: self._store.check([key])))
@@ -68,7 +69,7 @@ class ShardTalk:
         try:
             return ask()
         except RuntimeError as error:
-            raise Unavailable(
+            raise UnavailableError(
                 f"rank {self.rank}: the store that the ranks meet at cannot be reached ({error}); "
                 "the rank that holds it, mostly rank 0, is gone"
             ) from error

@@ -16,16 +16,17 @@ from typing import Any
 
 import torch
 
-from .errors import Error, Unavailable, WrongBase
-from .feed_files import MappedState, StateMoved, read_move
-from .feed_link import Board, FeedLink
+from ..errors import Error, UnavailableError, WrongBaseError
+from ..targets import element_width
+from ..tensors import TensorEntry, torch_dtype
+from .feed_files import MappedState, StateMovedError, read_move
+from .feed_link import FeedLink, FeedState
+from .feed_messages import Move, RankReport, RankState, state_key
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
 from .load_recorder import capture, learn
-from .plan_stage import Stage
-from .targets import element_width
-from .tensors import torch_dtype
+from .stage import Stage, Write
 
-__all__ = ["RankFollower", "Served", "Vote", "state_key"]
+__all__ = ["RankFollower", "Served", "Vote"]
 
 _log = logging.getLogger("wisp.engine")
 _RETRY = 2.0  # seconds after a stage that failed
@@ -50,10 +51,9 @@ class Served:
         """The same for the same weights under the same step, on whatever host."""
         return state_key(self.step, self.state)
 
-
-def state_key(step: int, state: str) -> str:
-    """Names a state of a run."""
-    return f"{step}:{state}"
+    def as_message(self) -> RankState:
+        """As other readers are told of it."""
+        return RankState(self.step, self.seq, self.state, self.times)
 
 
 class RankFollower:
@@ -88,7 +88,7 @@ class RankFollower:
         self._targets: list[Target] = []
         self._proven: set[int] = set()
         self._plan: LoadPlan | None = None
-        self._plan_schema: list[list[Any]] = []
+        self._plan_schema: tuple[TensorEntry, ...] = ()
         self._closed = False
         self._tell()
         self._thread = threading.Thread(target=self._run, name="wisp-stage", daemon=True)
@@ -120,20 +120,21 @@ class RankFollower:
         raised on all, naming the rank.
         """
         with self._lock:
+            served: Served | None
+            stage: Stage | None
             if self.served is not None and self.served.key == key:
-                found = (self.served, None)
+                served, stage = self.served, None
             else:
-                found = self._staged.get(key, (None, None))
-            served, stage = found
+                served, stage = self._staged.get(key, (None, None))
             unknown = f"step {key.partition(':')[0]} is not staged"
             missing = "" if served else self.failure or unknown
-            _refuse(vote(_number(served), missing), Unavailable)
+            _refuse(vote(_number(served), missing), UnavailableError)
             complaint = ""
             try:
                 if stage is not None:
                     self._turns += 1
                     stage.switch(during)
-            except BaseException as error:  # noqa: BLE001 - it is told to every rank
+            except BaseException as error:
                 complaint = _text(error)
             try:
                 _refuse(vote(_number(served), complaint), Error)
@@ -151,13 +152,13 @@ class RankFollower:
 
     def verify(self) -> int:
         """How many elements of this rank's memory differ from the served state, read in full."""
-        board = self.link.board
-        with self._lock, self.link.state(board) as state:
-            if self.served is None or state is None or board.at is None:
-                raise Unavailable("the feed has no state at hand just now; try again")
-            if self.served.state != board.at["state"]:
-                raise Unavailable("the feed has gone on; update first")
-            plan = self._plan_for(board)
+        feed = self.link.known
+        with self._lock, self.link.mapped(feed) as state:
+            if self.served is None or state is None or feed.at is None:
+                raise UnavailableError("the feed has no state at hand just now; try again")
+            if self.served.state != feed.at.state:
+                raise UnavailableError("the feed has gone on; update first")
+            plan = self._plan_for(feed)
             return _count_differences(plan, state, self._captured(plan, state))
 
     def _run(self) -> None:
@@ -167,9 +168,9 @@ class RankFollower:
                     self._learn_targets()
                 self._stage_newest()
                 continue
-            except StateMoved:
+            except StateMovedError:
                 continue
-            except Exception as error:  # noqa: BLE001 - told to whoever asks for a step
+            except Exception as error:  # told to the next who asks for a step
                 _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)
                 with self._lock:
                     self.failure = _text(error)
@@ -189,7 +190,7 @@ class RankFollower:
             bits = read(name)
             for piece, mask, _ in plan.differences(name, bits):
                 if bool(mask.any()):
-                    raise WrongBase(
+                    raise WrongBaseError(
                         f"'{name}' is not in '{targets[piece.target].name}' as the model's loader "
                         "puts it there: the engine has packed or transformed it after loading, or "
                         "it was not loaded from this checkpoint; serve it unpacked and unquantised"
@@ -215,47 +216,47 @@ class RankFollower:
             stage = Stage(plan)
             stage.put_writes(writes)
             if stage.seal().elements:
-                raise WrongBase(
+                raise WrongBaseError(
                     f"'{group[0]}' is not in memory as the model's loader puts it there: the "
                     "engine has packed or quantised it after loading; serve it without that"
                 )
             self._proven.update(index for index, _, _ in writes)
 
-    def _plan_for(self, board: Board) -> LoadPlan:
-        if self._plan is None or self._plan_schema != board.schema:
-            schema: Schema = [(n, torch_dtype(d), tuple(s)) for n, d, s in board.schema]
+    def _plan_for(self, feed: FeedState) -> LoadPlan:
+        if self._plan is None or self._plan_schema != feed.schema:
+            schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
             plan = learn(self._load, self._targets, schema)
             check_covers(plan, self._proven)
             if len(plan.absent()) == len(plan.shapes):
-                raise WrongBase(
+                raise WrongBaseError(
                     "the run has no tensor that the served model knows: "
                     f"'{next(iter(plan.shapes), '')}' is its first; serve the model that is trained"
                 )
-            self._plan, self._plan_schema = plan, board.schema
+            self._plan, self._plan_schema = plan, feed.schema
         return self._plan
 
     def _stage_newest(self) -> None:
-        def is_news(board: Board) -> bool:
-            return self._closed or (board.at is not None and _key(board) not in self._known())
+        def is_news(feed: FeedState) -> bool:
+            return self._closed or (feed.at is not None and feed.at.key not in self._known())
 
-        board = self.link.wait(is_news, None)
-        if board is None or board.at is None or self._closed:
+        feed = self.link.wait(is_news, None)
+        if feed is None or feed.at is None or self._closed:
             return
         started, turns, before = time.monotonic(), self._turns, self.served
-        plan = self._plan_for(board)
+        plan = self._plan_for(feed)
         stage = Stage(plan)
         moves = None
-        if before is not None and before.feed == board.pid:
-            moves = board.chain(before.serial)
-        elif before is not None and before.state == board.at["state"]:
+        if before is not None and before.feed == feed.pid:
+            moves = feed.chain(before.serial)
+        elif before is not None and before.state == feed.at.state:
             moves = []
         try:
-            done = self._put_moves(stage, board, moves) if moves is not None else None
+            done = self._put_moves(stage, feed, moves) if moves is not None else None
         except FileNotFoundError:
             done = None  # the feed has let them go; its state is still there
         if done is None:
             stage = Stage(plan)
-            with self.link.state(board) as state:
+            with self.link.mapped(feed) as state:
                 if state is None:
                     time.sleep(0.002)  # it has just moved on, and tells us so
                     return
@@ -265,9 +266,9 @@ class RankFollower:
         elif not done:
             return
         stage.seal()
-        at = board.at
-        times = {**board.times, "staged": time.time()}
-        served = Served(board.pid, at["serial"], at["step"], at["seq"], at["state"], times)
+        at = feed.at
+        times = {**feed.times, "staged": time.time()}
+        served = Served(feed.pid, at.serial, at.step, at.seq, at.state, times)
         with self._lock:
             if self._turns != turns or self.served is not before:
                 return  # what it would go back to is not there any more
@@ -280,10 +281,10 @@ class RankFollower:
                    1000 * (time.monotonic() - started))  # fmt: skip
         self._tell()
 
-    def _put_moves(self, stage: Stage, board: Board, moves: list[Any]) -> bool:
+    def _put_moves(self, stage: Stage, feed: FeedState, moves: list[Move]) -> bool:
         """False: some of it needs the whole state, which has moved on."""
         plan = stage.plan
-        widths = {name: element_width(dtype) for name, dtype, _ in board.schema}
+        widths = {name: element_width(dtype) for name, dtype, _ in feed.schema}
         touched: set[str] = set()
         for move in moves:
             for name, positions, bits in read_move(self.link.folder, move, widths):
@@ -294,7 +295,7 @@ class RankFollower:
                     stage.put(name, torch.from_numpy(positions), torch.from_numpy(signed))
         if not touched:
             return True
-        with self.link.state(board) as state:
+        with self.link.mapped(feed) as state:
             if state is None:
                 return False
             stage.put_writes(self._captured(plan, state, touched))
@@ -302,7 +303,7 @@ class RankFollower:
 
     def _captured(
         self, plan: LoadPlan, state: MappedState, names: Iterable[str] | None = None
-    ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+    ) -> list[Write]:
         wanted = sorted(plan.opaque if names is None else names)
         if not wanted:
             return []
@@ -319,26 +320,13 @@ class RankFollower:
         with self._lock:
             staged = [served for served, _ in self._staged.values()]
             newest = staged[-1] if staged else self.served
-            report = {
-                "served": _brief(self.served),
-                "staged": _brief(newest),
-                "all_staged": [served.key for served in staged],
-                "failure": self.failure,
-            }
+            report = RankReport(
+                served=self.served.as_message() if self.served else None,
+                staged=newest.as_message() if newest else None,
+                all_staged=tuple(served.key for served in staged),
+                failure=self.failure,
+            )
         self.link.report(self.label, report)
-
-
-def _brief(served: Served | None) -> dict[str, Any] | None:
-    if served is None:
-        return None
-    return {
-        "key": served.key, "step": served.step, "seq": served.seq, "state": served.state,
-        "times": served.times,
-    }  # fmt: skip
-
-
-def _key(board: Board) -> str:
-    return state_key(board.at["step"], board.at["state"]) if board.at else ""
 
 
 def _number(served: Served | None) -> int:
@@ -351,7 +339,7 @@ def _refuse(votes: list[tuple[int, str]], kind: type[Error]) -> None:
     if complaints:
         raise kind("; ".join(complaints))
     if len({number for number, _ in votes}) > 1:
-        raise Unavailable("the ranks have staged different states; try again")
+        raise UnavailableError("the ranks have staged different states; try again")
 
 
 def _text(error: BaseException) -> str:
@@ -363,9 +351,7 @@ def _torch_bits(state: MappedState, name: str) -> torch.Tensor:
     return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
 
 
-def _count_differences(
-    plan: LoadPlan, state: MappedState, writes: list[tuple[int, torch.Tensor, torch.Tensor]]
-) -> int:
+def _count_differences(plan: LoadPlan, state: MappedState, writes: list[Write]) -> int:
     total = 0
     for name in plan.pieces:
         for _, mask, _ in plan.differences(name, _torch_bits(state, name)):
@@ -381,14 +367,14 @@ def _open_checkpoint(place: str | None) -> tuple[Schema, Callable[[str], torch.T
     folder = Path(place) if place else None
     files = sorted(folder.glob("*.safetensors")) if folder is not None and folder.is_dir() else []
     if not files:
-        raise WrongBase(
+        raise WrongBaseError(
             f"there are no safetensors in {place!r}, which the model was served from, to prove the "
             "plan of its memory with; serve a checkpoint folder (wisp export writes one)"
         )
     schema: Schema = []
     where: dict[str, Any] = {}
     for file in files:
-        opened = safe_open(file, framework="pt")
+        opened: Any = safe_open(file, framework="pt")
         for name in opened.keys():
             part = opened.get_slice(name)
             schema.append((name, torch_dtype(part.get_dtype()), tuple(part.get_shape())))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from .errors import Unsupported
+from .errors import UnsupportedError
 from .staging import Source, device_module, events_before, item_size
 from .tensors import describe, is_torch
 
@@ -45,7 +45,7 @@ class DeviceDetector:
         self._order = [sources[name] for name, _, _ in schema.tensors]
         for source in self._order:
             if not is_torch(source.tensor) or item_size(source) not in (1, 2, 4, 8):
-                raise Unsupported(
+                raise UnsupportedError(
                     f"{describe(source.name, source.tensor)} cannot be compared on its device; "
                     "leave device_diff off"
                 )
@@ -95,6 +95,9 @@ class DeviceDetector:
                 if at.numel() == 0:
                     continue
                 positions = at.to(torch.int32).cpu().numpy().view(np.uint32)
-                yield index, first, positions, *(
-                    bits[at].view(torch.uint8).cpu().numpy() for bits in (old, new)
+                yield (
+                    index,
+                    first,
+                    positions,
+                    *(bits[at].view(torch.uint8).cpu().numpy() for bits in (old, new)),
                 )

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import tempfile
-import threading
-import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from .errors import Fenced, Invalid, Unavailable
-from .model_files import write_model_files
-from .passing_weights import PassingWeights
-from .publisher import Publisher
-from .staging import DtypeRule
-from .stores import RunAddress
-from .tensors import is_dtensor
+from ..engine import Driver, Report
+from ..errors import FencedError, InvalidError
+from ..model_files import ModelFiles
+from ..publisher import Publisher, PublishStats
+from ..runs import TrustedKeys
+from ..staging import DtypeRule
+from ..stores import RunAddress
+from ..tensors import is_dtensor
+from .handed_weights import HandedWeights
+from .server_switch import ServerSwitch
+
+if TYPE_CHECKING:
+    from ..sharded import ShardedPublisher, ShardedReport
 
 logger = logging.getLogger("wisp")
 
-#: Between two tries when no server takes a step.
-_RETRY_SECONDS = 2.0
+
+@dataclass(frozen=True)
+class PublishHooks:
+    """How a transfer publishes. Another way to publish is another set of these, not a subclass."""
+
+    #: Makes the publisher, at the first sync; gets the trainer that sends.
+    open: Callable[[Any], Publisher | ShardedPublisher]
+    #: Publishes the weights as this step (None: the next) and returns once it is committed.
+    commit: Callable[[int | None], PublishStats | ShardedReport]
+    #: Lets go of the publisher.
+    close: Callable[[], None]
 
 
 class BucketWeightTransfer:
@@ -43,7 +55,7 @@ class BucketWeightTransfer:
       function (name, tensor) -> dtype.
     mode: what becomes of requests under way: "keep", "wait" or "abort".
     timeout: seconds that one server may take for a step.
-    patience: seconds to wait for one server to take the step if none does; then Unavailable is
+    patience: seconds to wait for one server to take the step if none does; then UnavailableError is
       raised. 0 raises at once, math.inf waits for ever.
     on_error: "warn": a step that cannot be published is logged, and the next brings everything;
       until then TRL's model_version is ahead of the servers. "raise": it ends the training.
@@ -67,37 +79,39 @@ class BucketWeightTransfer:
         on_error: Literal["warn", "raise"] = "warn",
         server_run: str | None = None,
         api_key: str | None = None,
-        trust: Any = None,
+        trust: TrustedKeys = None,
         **options: Any,
     ) -> None:
         if isinstance(servers, str) or isinstance(sglang, str):
-            raise Invalid("servers is a list of base URLs, also of one")
+            raise InvalidError("servers is a list of base URLs, also of one")
         if on_error not in ("warn", "raise"):
-            raise Invalid('on_error is "warn" or "raise"')
+            raise InvalidError('on_error is "warn" or "raise"')
         if mode not in ("keep", "wait", "abort"):
-            raise Invalid('mode is "keep", "wait" or "abort"')
+            raise InvalidError('mode is "keep", "wait" or "abort"')
         self._run = run
         self.servers = list(servers)
         self.sglang = list(sglang)
         self._dtype = _dtype_of(dtype)
         self._mode = mode
         self._timeout = float(timeout)
-        self._patience = float(patience)
         self._on_error = on_error
         self._server_run = server_run
         self._api_key = api_key
         self._options = {"trust": trust, **options}
-        self._weights: PassingWeights | None = None
-        self._side_files: tempfile.TemporaryDirectory[str] | None = None
-        self._driver: Any = None
-        self._behind: dict[str, str] = {}
+        self._weights: HandedWeights | None = None
+        self._model_files = ModelFiles()
+        self.server_switch = ServerSwitch(self._make_driver, patience=float(patience))
+        self._hooks = PublishHooks(self._open_whole, self._commit_whole, self._close_whole)
         #: The publisher, from the first sync on.
-        self.publisher: Any = None
+        self.publisher: Publisher | ShardedPublisher | None = None
         #: The newest step that is in the bucket.
         self.step: int | None = None
         self._state = ""
-        #: What became of the newest step on each server: a list of wisp.engines.Report.
-        self.reports: list[Any] = []
+
+    @property
+    def reports(self) -> list[Report]:
+        """What became of the newest step on each server."""
+        return self.server_switch.reports
 
     # --- what TRL calls, on its main process
 
@@ -111,12 +125,10 @@ class BucketWeightTransfer:
         """Publishes what the iterator gives, and brings the servers to it."""
         sender = sender_of(iterator)
         if self._weights is None:
-            self._weights = PassingWeights(self._dtype, keep=_keeps_still(sender))
+            self._weights = HandedWeights(self._dtype, keep=_keeps_still(sender))
         self._weights.take(iterator)
         step = _version_of(sender)
-        if self.publisher is None:
-            self.publisher = self._open(sender)
-            self._warn_of_rewind(step)
+        self._open(sender, step)
         if self._publish(step):
             self._drive()
 
@@ -125,64 +137,63 @@ class BucketWeightTransfer:
 
     def destroy(self) -> None:
         """Lets go of run and servers; the servers go on serving. A later sync opens them again."""
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            driver.close()
-        self._close_publisher()
+        self.server_switch.close()
+        if self.publisher is not None:
+            self._hooks.close()
+            self.publisher = None
         self._weights = None
-        if self._side_files is not None:
-            self._side_files.cleanup()
-            self._side_files = None
+        self._model_files.remove()
 
     # --- publishing
 
-    def _open(self, sender: Any) -> Publisher:
-        assert self._weights is not None
-        options = self._with_side_files(sender)
-        return Publisher(self._run, self._weights.tensors, dtype=self._weights.rule, **options)
-
-    def _warn_of_rewind(self, step: int | None) -> None:
-        """A resumed training does this, and one that was given another training's run."""
-        newest = self.publisher._next_step - 1
+    def _open(self, sender: Any, step: int | None) -> None:
+        if self.publisher is not None:
+            return
+        self.publisher = self._hooks.open(sender)
+        newest = self.publisher.next_step - 1
+        # A resumed training does this, and one that was given another training's run.
         if step is not None and step <= newest:
             logger.warning(
-                "%s is at step %s, and this training goes on with step %s: the run is rewound, and its "
-                "servers go back with it. Unless it was resumed, give each training a new run",
+                "%s is at step %s, and this training goes on with step %s: the run is rewound, and "
+                "its servers go back with it. Unless it was resumed, give each training a new run",
                 self.publisher.url, newest, step,
             )  # fmt: skip
 
     def _publish(self, step: int | None) -> bool:
         """Whether the weights are in the bucket now, as `self.step`."""
+        assert self.publisher is not None
         try:
-            self.publisher.publish(step)
-            self.publisher.flush()
-        except (Fenced, Invalid):
+            report = self._hooks.commit(step)
+        except (FencedError, InvalidError):
             raise
         except Exception as error:  # a store written in Python raises what it likes
-            return self._not_published(step, error)
-        if self.publisher.failure is not None:
-            return self._not_published(step, self.publisher.failure)
-        self._note_commit(self.publisher.stats[-1])
+            if self._on_error == "raise":
+                raise
+            logger.warning(
+                "step %s is not in %s, and the servers stay at step %s: %s. Training goes on; the "
+                "next sync brings everything",
+                step, self.publisher.url, self.step, error,
+            )  # fmt: skip
+            return False
+        self.step, self._state = report.step, report.state
         return True
 
-    def _note_commit(self, report: Any) -> None:
-        self.step = report.step
-        self._state = report.state
+    def _open_whole(self, sender: Any) -> Publisher:
+        assert self._weights is not None
+        options = self._with_side_files(sender)
+        return Publisher(self._run, self._weights.tensors, dtype=self._weights.rule, **options)
 
-    def _not_published(self, step: int | None, error: Exception) -> bool:
-        if self._on_error == "raise":
-            raise error
-        logger.warning(
-            "step %s is not in %s, and the servers stay at step %s: %s. Training goes on; the next "
-            "sync brings everything",
-            step, self.publisher.url, self.step, error,
-        )  # fmt: skip
-        return False
+    def _commit_whole(self, step: int | None) -> PublishStats:
+        assert isinstance(self.publisher, Publisher)
+        self.publisher.publish(step)
+        self.publisher.flush()
+        if self.publisher.failure is not None:
+            raise self.publisher.failure
+        return self.publisher.stats[-1]
 
-    def _close_publisher(self) -> None:
-        publisher, self.publisher = self.publisher, None
-        if publisher is not None:
-            publisher.close()
+    def _close_whole(self) -> None:
+        assert self.publisher is not None
+        self.publisher.close()
 
     def _with_side_files(self, sender: Any) -> dict[str, Any]:
         """Configuration and tokenizer beside full checkpoints, unless the user named files."""
@@ -190,11 +201,8 @@ class BucketWeightTransfer:
         if "side_files" in self._options or model is None:
             return self._options
         model = sender.accelerator.unwrap_model(model)
-        if self._side_files is None:
-            self._side_files = tempfile.TemporaryDirectory(prefix="wisp-")
-        files = write_model_files(
-            self._side_files.name, model, getattr(sender, "processing_class", None), self._dtype
-        )
+        processing_class = getattr(sender, "processing_class", None)
+        files = self._model_files.write(model, processing_class, self._dtype)
         return {**self._options, "side_files": files}
 
     # --- the servers
@@ -203,35 +211,12 @@ class BucketWeightTransfer:
         """Brings the servers to the newest step; returns when they are there, or left behind."""
         if not (self.servers or self.sglang):
             return
-        if self._driver is None:
-            self._driver = self._connect()
-        deadline = time.monotonic() + self._patience
-        waiting = False
-        while True:
-            self.reports = self._driver.update(self.step, state=self._state)
-            for report in self.reports:
-                self._hear(report)
-            if any(report.ok for report in self.reports):
-                return
-            left = deadline - time.monotonic()
-            if left <= 0:
-                causes = "; ".join(f"{r.url}: {r.error}" for r in self.reports)
-                raise Unavailable(
-                    f"no server took step {self.step} within {self._patience:g} s ({causes}). "
-                    "Start one, or let the training wait longer for it with patience="
-                )
-            if not waiting:
-                logger.warning("no server takes step %s; training waits for one", self.step)
-                waiting = True
-            threading.Event().wait(min(left, _RETRY_SECONDS))
+        assert self.publisher is not None and self.step is not None
+        self.server_switch.switch_to(self._server_run or self.publisher.url, self.step, self._state)
 
-    def _connect(self) -> Any:
-        from .engines import Driver
-
-        address = self._server_run or self.publisher.url
+    def _make_driver(self, run: str) -> Driver:
         return Driver(
-            # A folder by its whole path: the servers run elsewhere.
-            address if "://" in address else os.path.abspath(address),
+            run,
             self.servers,
             sglang=self.sglang,
             mode=self._mode,
@@ -240,21 +225,8 @@ class BucketWeightTransfer:
             min_serial=self._options.get("min_serial", 0),
             run_id=self._options.get("run_id"),
             api_key=self._api_key,
-            on_report=self._hear,
+            on_report=self.server_switch.note,
         )
-
-    def _hear(self, report: Any) -> None:
-        """Says once that a server is behind, and once that it is back."""
-        cause = self._behind.get(report.url)
-        if report.ok:
-            if self._behind.pop(report.url, None) is not None:
-                logger.warning("%s is back and serves step %s", report.url, report.served)
-        elif cause != report.error_kind:
-            self._behind[report.url] = report.error_kind
-            logger.warning(
-                "%s does not serve step %s: %s. It is brought up to date when it is back",
-                report.url, self.step, report.error,
-            )  # fmt: skip
 
 
 def _dtype_of(dtype: DtypeRule | str) -> DtypeRule:
@@ -264,7 +236,7 @@ def _dtype_of(dtype: DtypeRule | str) -> DtypeRule:
 
     named = getattr(torch, dtype, None)
     if not isinstance(named, torch.dtype):
-        raise Invalid(f"torch has no dtype {dtype!r}")
+        raise InvalidError(f"torch has no dtype {dtype!r}")
     return named
 
 

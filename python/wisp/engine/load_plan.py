@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .errors import Invalid, Unsupported
+from ..errors import InvalidError, UnsupportedError
 
-__all__ = ["Layout", "LoadPlan", "Piece", "Target", "learn_layout", "targets_of"]
+__all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -24,6 +24,8 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Loader = Callable[[Iterable[tuple[str, torch.Tensor]]], object]
 #: (name, torch dtype, shape) of every tensor of a checkpoint.
 Schema = list[tuple[str, torch.dtype, tuple[int, ...]]]
+#: What a loader writes: (target, view of its memory, values).
+Write = tuple[int, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Target:
     @property
     def width(self) -> int:
         """Bytes of an element."""
-        return self.flat.element_size()
+        return int(self.flat.element_size())
 
     def place(self, offsets: torch.Tensor) -> torch.Tensor:
         """Where in `flat` the elements at these offsets are."""
@@ -190,9 +192,7 @@ def _parts(piece: Piece) -> Iterator[Piece]:
         )
 
 
-def targets_of(
-    model: torch.nn.Module, layouts: dict[int, Layout] | None = None
-) -> list[Target]:
+def targets_of(model: torch.nn.Module, layouts: dict[int, Layout] | None = None) -> list[Target]:
     """Every storage of the model's parameters and buffers that has memory.
 
     layouts: for storages, by their address.
@@ -216,7 +216,7 @@ def learn_layout(
 ) -> Layout:
     """Where `pack` puts the elements of a tensor: found by packing their numbers, bit by bit.
 
-    Unsupported when it does more than move them.
+    UnsupportedError when it does more than move them.
     """
     width = torch.empty(0, dtype=dtype).element_size()
     numbers = torch.arange(torch.Size(shape).numel())
@@ -226,21 +226,21 @@ def learn_layout(
         plane = ((numbers >> shift) & ((1 << bits) - 1)).to(_INTEGERS[width])
         packed = pack(plane.view(dtype).view(shape)).reshape(-1)
         if packed.numel() != numbers.numel() or packed.element_size() != width:
-            raise Unsupported("weights are packed into another size than they have")
+            raise UnsupportedError("weights are packed into another size than they have")
         came_from |= packed.view(_INTEGERS[width]).to(torch.int64) << shift
     places = torch.full_like(numbers, -1)
     places[came_from.clamp(0, len(numbers) - 1)] = numbers
     if bool((places < 0).any()):
-        raise Unsupported("weights are packed in a way that is more than another order")
+        raise UnsupportedError("weights are packed in a way that is more than another order")
     return Layout(len(numbers), places)
 
 
 def check_covers(plan: LoadPlan, proven: set[int]) -> None:
-    """Invalid if the plan writes to a target that no proof has reached."""
+    """InvalidError if the plan writes to a target that no proof has reached."""
     for name, pieces in plan.pieces.items():
         for piece in pieces:
             if piece.target not in proven:
-                raise Invalid(
+                raise InvalidError(
                     f"'{name}' goes to '{plan.targets[piece.target].name}', whose layout could not "
                     "be proven against the served checkpoint; serve a checkpoint that holds it"
                 )

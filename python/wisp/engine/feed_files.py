@@ -15,7 +15,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,14 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Invalid, Unavailable
-from .targets import UNSIGNED, element_width
+from ..errors import InvalidError, UnavailableError
+from ..targets import UNSIGNED, MovedTensor, element_width
+from ..tensors import TensorEntry
+from .feed_messages import Move
 
 __all__ = [
     "FeedSettings",
     "MappedState",
-    "Move",
-    "StateMoved",
+    "StateMovedError",
     "feed_folder",
     "feed_home",
     "read_move",
@@ -74,7 +75,7 @@ def _own_folder(path: Path) -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise Invalid(f"{path} is open to others, or belongs to them; remove it")
+        raise InvalidError(f"{path} is open to others, or belongs to them; remove it")
     return path
 
 
@@ -89,9 +90,9 @@ class Turn:
         return int.from_bytes(os.pread(self._descriptor, 8, 0), "little")
 
     def check(self) -> None:
-        """Raises StateMoved if what was read so far may be of two states."""
+        """Raises StateMovedError if what was read so far may be of two states."""
         if self._now() != self.serial:
-            raise StateMoved("the state was written to while it was read; try again")
+            raise StateMovedError("the state was written to while it was read; try again")
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def turn(folder: Path) -> Iterator[Turn]:
         yield Turn(file.fileno())
 
 
-class StateMoved(Unavailable):
+class StateMovedError(UnavailableError):
     """Read again: the feed did not wait for this reader."""
 
 
@@ -162,7 +163,7 @@ def _is_stopped(process: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in "Tt"
 
 
-def state_layout(schema: list[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes, list[int], int]:
+def state_layout(schema: Sequence[TensorEntry]) -> tuple[bytes, list[int], int]:
     """The head of a safetensors file, where each tensor starts in it, and its length."""
     order = sorted(range(len(schema)), key=lambda i: -element_width(schema[i][1]))
     entries: dict[str, Any] = {}
@@ -183,8 +184,8 @@ def state_layout(schema: list[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
 class MappedState:
     """The newest state, as arrays of unsigned integers; read it in your turn() only."""
 
-    def __init__(self, folder: Path, file: str, schema: list[list[Any]]) -> None:
-        self.schema = [(name, dtype, tuple(shape)) for name, dtype, shape in schema]
+    def __init__(self, folder: Path, file: str, schema: Sequence[TensorEntry]) -> None:
+        self.schema = schema
         _, starts, length = state_layout(self.schema)
         self._bytes = np.memmap(_inside(folder, file), np.uint8, "r+", shape=(length,))
         self._starts = {entry[0]: start for entry, start in zip(self.schema, starts, strict=True)}
@@ -199,21 +200,9 @@ class MappedState:
         return self._bytes[start : start + size].view(UNSIGNED[width])
 
 
-@dataclass
-class Move:
-    """From one state to the next: what readers are told of it."""
-
-    before: int  #: serial numbers of the states
-    after: int
-    step: int
-    seq: int
-    state: str
-    file: str
-    tensors: list[tuple[str, int]]  #: (name, how many elements changed), in the file's order
-    times: dict[str, float] = field(default_factory=dict)
-
-
-def write_move(folder: Path, file: str, entries: list[tuple[Any, ...]]) -> list[tuple[str, int]]:
+def write_move(
+    folder: Path, file: str, entries: Iterable[MovedTensor]
+) -> tuple[tuple[str, int], ...]:
     """Entries as a follower tells them; gives what Move.tensors is to be."""
     told: list[tuple[str, int]] = []
     with open(folder / f".{file}", "wb") as out:
@@ -223,7 +212,7 @@ def write_move(folder: Path, file: str, entries: list[tuple[Any, ...]]) -> list[
             out.write(b"\0" * (-len(bits) % 8))
             told.append((name, len(positions) // 8))
     os.rename(folder / f".{file}", folder / file)
-    return told
+    return tuple(told)
 
 
 def read_move(
@@ -241,12 +230,12 @@ def read_move(
         middle = at + 8 * count
         end = middle + width * count
         if end > length:
-            raise Invalid(f"{path} is shorter than it was said to be")
+            raise InvalidError(f"{path} is shorter than it was said to be")
         yield name, data[at:middle].view(np.int64), data[middle:end].view(UNSIGNED[width])
         at = end + -end % 8
 
 
 def _inside(folder: Path, file: str) -> Path:
     if "/" in file or file.startswith("."):
-        raise Invalid(f"not a file of a feed: {file!r}")
+        raise InvalidError(f"not a file of a feed: {file!r}")
     return folder / file

@@ -1,11 +1,4 @@
-"""TRL's online trainers with rollout servers that take their weights from a bucket.
-
-    transfer = BucketWeightTransfer("s3://bucket/run", servers=["http://gpu7:8000"])
-    trainer = AsyncGRPOTrainer(..., weight_transfer=transfer)
-
-The servers are `vllm serve MODEL --weight-transfer-config '{"backend": "wisp"}'`. Trainers without
-rollout servers (SFT, DPO) publish with wisp.hf.PublishCallback.
-"""
+"""GRPOTrainer and its kin in vLLM server mode, with a bucket in the place of NCCL."""
 
 from __future__ import annotations
 
@@ -14,9 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from .bucket_transfer import BucketWeightTransfer
-from .sharded_transfer import ShardedBucketWeightTransfer
-
-__all__ = ["BucketWeightTransfer", "ShardedBucketWeightTransfer", "bucket_client"]
 
 
 @contextmanager
