@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "corridor/delta_writer.hpp"
+#include "delta/delta_writer.hpp"
 #include "simulated_training.hpp"
 #include "store/memory_store.hpp"
 #include "store/metered_store.hpp"

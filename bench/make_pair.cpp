@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "format/safetensors.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "simulated_training.hpp"
 
 namespace {

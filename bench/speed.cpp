@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/blocks.hpp"
+#include "checkpoint/blocks.hpp"
+#include "codec/block_decoder.hpp"
+#include "codec/block_encoder.hpp"
 #include "codec/block_layout.hpp"
-#include "decode/block_decoder.hpp"
-#include "encode/block_encoder.hpp"
 #include "kernel/scatter.hpp"
 #include "simulated_training.hpp"
 #include "wisp/delta.hpp"

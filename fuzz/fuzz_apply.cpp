@@ -2,8 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "corridor/delta_chain.hpp"
-#include "format/delta_directory.hpp"
+#include "delta/delta_chain.hpp"
+#include "delta/delta_directory.hpp"
 #include "sealed_file.hpp"
 #include "sound_changes.hpp"
 

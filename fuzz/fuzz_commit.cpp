@@ -1,14 +1,14 @@
 // Any bytes as one of the small records of a run. What is read is written back to the same
 // meaning, names lead nowhere but where they may, and refusals are of the kinds that are promised.
 #include "base/limits.hpp"
-#include "format/branch_pin.hpp"
-#include "format/commit.hpp"
-#include "format/heartbeat.hpp"
-#include "format/replica_file.hpp"
-#include "format/run_keys.hpp"
-#include "format/run_record.hpp"
-#include "format/tombstone.hpp"
+#include "follow/replica_file.hpp"
 #include "fuzz_input.hpp"
+#include "log/branch_pin.hpp"
+#include "log/commit.hpp"
+#include "log/heartbeat.hpp"
+#include "log/run_keys.hpp"
+#include "log/run_record.hpp"
+#include "log/tombstone.hpp"
 
 using namespace wisp;
 

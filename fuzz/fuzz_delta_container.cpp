@@ -1,6 +1,6 @@
 // Whole delta files: raw bytes, raw bytes under a repaired seal, or a fuzzed directory and blocks
 // inside a sound file. What is verified is decoded over a base of zeros.
-#include "decode/delta_decoder.hpp"
+#include "delta/delta_decoder.hpp"
 #include "sealed_file.hpp"
 #include "sound_changes.hpp"
 

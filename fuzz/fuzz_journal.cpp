@@ -4,9 +4,9 @@
 
 #include <fstream>
 
-#include "apply/journal.hpp"
-#include "base/journal_path.hpp"
-#include "format/safetensors.hpp"
+#include "checkpoint/journal_path.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "delta/journal.hpp"
 #include "fuzz_input.hpp"
 
 using namespace wisp;

@@ -1,7 +1,7 @@
 // Any two blocks: what is decoded equals what was detected.
-#include "decode/block_decoder.hpp"
-#include "detect/detect.hpp"
-#include "encode/block_encoder.hpp"
+#include "codec/block_decoder.hpp"
+#include "codec/block_encoder.hpp"
+#include "delta/detect.hpp"
 #include "sound_changes.hpp"
 
 using namespace wisp;

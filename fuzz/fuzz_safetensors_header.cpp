@@ -1,5 +1,5 @@
 // Any bytes as a safetensors file; what is accepted is written and read again unchanged.
-#include "format/safetensors.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "fuzz_input.hpp"
 
 using namespace wisp;

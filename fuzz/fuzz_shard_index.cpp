@@ -1,5 +1,5 @@
 // Any text as model.safetensors.index.json; no name it yields may lead out of its folder.
-#include "format/shard_index.hpp"
+#include "checkpoint/shard_index.hpp"
 #include "fuzz_input.hpp"
 
 using namespace wisp;

@@ -1,9 +1,9 @@
 // Sparse blocks over a base: raw, or with a sound header so that the stream behind it is reached.
+#include "codec/block_decoder.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/hazard.hpp"
 #include "codec/rans.hpp"
 #include "codec/sparse_header.hpp"
-#include "decode/block_decoder.hpp"
 #include "sound_changes.hpp"
 
 using namespace wisp;

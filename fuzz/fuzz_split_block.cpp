@@ -1,8 +1,8 @@
 // Split, raw and unknown blocks over a base: raw bytes, or a sound table before a fuzzed stream.
+#include "codec/block_decoder.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/rans.hpp"
 #include "codec/split_table.hpp"
-#include "decode/block_decoder.hpp"
 #include "sound_changes.hpp"
 
 using namespace wisp;

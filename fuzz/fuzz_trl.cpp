@@ -1,6 +1,6 @@
 // TRL's plain and gap files put together from the input; block by block they must decode to the
 // same changes as in one piece.
-#include "decode/delta_decoder.hpp"
+#include "delta/delta_decoder.hpp"
 #include "sealed_file.hpp"
 #include "sound_changes.hpp"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/deflate.hpp"
-#include "format/delta_layout.hpp"
-#include "format/safetensors.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "delta/delta_layout.hpp"
 
 namespace wisp::fuzz {
 

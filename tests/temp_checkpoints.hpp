@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "expect_result.hpp"
-#include "format/safetensors.hpp"
 #include "random_blocks.hpp"
 
 namespace wisp::testing {

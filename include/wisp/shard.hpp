@@ -2,8 +2,8 @@
 //
 // Blocks are what ranks divide among each other: every block of every tensor belongs to exactly one
 // rank, which keeps its last committed bytes. One rank (rank 0) has the WovenPublisher
-// (woven_publisher.hpp). For a step it sends every rank a ShardCall, and each answers with a slip.
-// How calls and slips travel is the caller's affair; both are checked as foreign bytes.
+// (sharded_publisher.hpp). For a step it sends every rank a ShardCall, and each answers with a
+// slip. How calls and slips travel is the caller's affair; both are checked as foreign bytes.
 // doc/protocol.md section 6.1.
 #pragma once
 

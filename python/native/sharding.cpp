@@ -12,7 +12,7 @@
 #include "calls.hpp"
 #include "runs.hpp"
 #include "wisp/follower.hpp"
-#include "wisp/woven_publisher.hpp"
+#include "wisp/sharded_publisher.hpp"
 
 namespace wisp::python {
 namespace {

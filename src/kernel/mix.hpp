@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/tensor_seed.hpp"
+#include "kernel/tensor_seed.hpp"
 #include "wisp/digest.hpp"
 
 namespace wisp {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
-#include "format/commit.hpp"
-#include "format/run_keys.hpp"
+#include "log/commit.hpp"
+#include "log/run_keys.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

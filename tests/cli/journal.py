@@ -1,4 +1,4 @@
-"""The journal of an in-place apply, written from its description in src/apply/journal.hpp."""
+"""The journal of an in-place apply, written from its description in src/delta/journal.hpp."""
 
 import hashlib
 import struct

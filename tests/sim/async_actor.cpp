@@ -4,8 +4,8 @@
 
 #include <system_error>
 
-#include "corridor/block_feed.hpp"
-#include "corridor/publish_worker.hpp"
+#include "checkpoint/block_feed.hpp"
+#include "publish/publish_worker.hpp"
 #include "sim/actors.hpp"
 #include "sim/training.hpp"
 #include "wisp/publisher.hpp"

@@ -10,8 +10,8 @@
 
 #include "base/limits.hpp"
 #include "base/sha256.hpp"
-#include "format/commit.hpp"
-#include "format/run_keys.hpp"
+#include "log/commit.hpp"
+#include "log/run_keys.hpp"
 #include "sim/actors.hpp"
 #include "wisp/trust.hpp"
 

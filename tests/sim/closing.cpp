@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "corridor/journey.hpp"
+#include "follow/replica_updater.hpp"
 #include "sim/world.hpp"
 #include "wisp/publisher.hpp"
 

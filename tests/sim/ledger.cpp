@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "base/sha256.hpp"
-#include "format/run_keys.hpp"
-#include "format/run_record.hpp"
+#include "log/run_keys.hpp"
+#include "log/run_record.hpp"
 
 namespace wisp::sim {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "format/commit.hpp"
-#include "format/tombstone.hpp"
+#include "log/commit.hpp"
+#include "log/tombstone.hpp"
 #include "sim/state_bank.hpp"
 #include "store/memory_store.hpp"
 #include "wisp/replica.hpp"

@@ -1,7 +1,7 @@
 // A lifecycle rule, or a hand that slipped: one commit of the log is gone.
 #include <fmt/format.h>
 
-#include "format/run_keys.hpp"
+#include "log/run_keys.hpp"
 #include "sim/actors.hpp"
 
 namespace wisp::sim {

@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "sim/actors.hpp"
 #include "sim/sim_ranks.hpp"
-#include "wisp/woven_publisher.hpp"
+#include "wisp/sharded_publisher.hpp"
 
 namespace wisp::sim {
 namespace {

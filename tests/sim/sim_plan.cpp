@@ -1,6 +1,6 @@
 #include "sim/sim_plan.hpp"
 
-#include "format/run_keys.hpp"
+#include "log/run_keys.hpp"
 
 namespace wisp::sim {
 namespace {

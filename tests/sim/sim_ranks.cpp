@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/blocks.hpp"
 #include "base/try.hpp"
+#include "checkpoint/blocks.hpp"
 
 namespace wisp::sim {
 

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "codec/block_encoder.hpp"
+#include "codec/block_layout.hpp"
+#include "codec/position_writer.hpp"
+#include "codec/step_model.hpp"
+#include "kernel/eights.hpp"
+#include "kernel/elements.hpp"
+#include "kernel/scatter.hpp"
+
+namespace wisp {
+namespace {
+
+// Above this share a dense kind may be smaller; the way through a list of changes weighs them up.
+constexpr double kSurelySparseShare = 1.0 / 32;
+constexpr std::size_t kSurelySparse = 16;
+
+/// Takes the changed groups of a scan and writes their symbols while the scan reads on.
+template <class T>
+class GroupWriter {
+  public:
+    GroupWriter(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                const DtypeTraits& traits, const SparseHeader& header, const TensorSeed& seed,
+                std::uint64_t first_word, RansWriter& rans, BlockChanges* keep)
+        : old_block_(old_block),
+          new_block_(new_block),
+          window_(header.window),
+          seed_(seed),
+          first_word_(first_word),
+          rans_(rans),
+          positions_(rans, header.hazard_shift),
+          order_(traits.sign_magnitude),
+          keep_(keep) {
+        const WeightTable weights = header.weights();
+        for (std::size_t i = 0; i < weight_of_.size(); ++i) {
+            weight_of_[i] = weights[window_.class_of(static_cast<std::uint8_t>(i))];
+        }
+    }
+
+    static void take(void* writer, const ChangedGroup& group) {
+        static_cast<GroupWriter*>(writer)->write(group);
+    }
+    EncodedDifference result;
+
+  private:
+    void write(const ChangedGroup& group) {
+        for (std::uint64_t mask = group.mask; mask != 0; mask &= mask - 1) {
+            ++result.changed_elements;
+            const auto inside = static_cast<std::size_t>(std::countr_zero(mask));
+            const std::uint8_t* const exponents = group.exponents + inside / 8 * 8;
+            const std::uint32_t before =
+                sum_of_first(group.sums, kFirstOfEight[inside / 8]) +
+                weight_of_first(exponents, weight_of_.data(), kFirstOfEight[inside % 8]);
+            const std::uint8_t exponent = group.exponents[inside];
+            positions_.put(group.start + before, weight_of_[exponent]);
+            const std::size_t position = group.first + inside;
+            steps_.put(rans_, window_.class_of(exponent),
+                       step_between(load_element<T>(old_block_.data(), position),
+                                    load_element<T>(new_block_.data(), position), order_));
+            touch(position * sizeof(T) / 8);
+            if (keep_ != nullptr) keep_->positions.push_back(static_cast<std::uint32_t>(position));
+        }
+    }
+    void touch(std::size_t word) {
+        if (word == last_word_) return;
+        last_word_ = word;
+        const std::uint64_t index = first_word_ + word;
+        result.touched.before +=
+            mix_word(seed_, index, load_word(old_block_.data(), word * 8, old_block_.size()));
+        result.touched.after +=
+            mix_word(seed_, index, load_word(new_block_.data(), word * 8, new_block_.size()));
+    }
+
+    const std::span<const std::byte> old_block_;
+    const std::span<const std::byte> new_block_;
+    const ClassWindow window_;
+    const TensorSeed seed_;
+    const std::uint64_t first_word_;
+    RansWriter& rans_;
+    PositionWriter positions_;
+    StepModel steps_;
+    const ValueOrder<T> order_;
+    BlockChanges* const keep_;
+    std::size_t last_word_ = SIZE_MAX;
+    std::array<std::uint32_t, 256> weight_of_;  // by exponent
+};
+
+}  // namespace
+
+EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old_block,
+                                                  std::span<const std::byte> new_block,
+                                                  const DtypeTraits& traits, const TensorSeed& seed,
+                                                  const ScanDigest& digest,
+                                                  std::uint64_t first_word, Bytes& out,
+                                                  BlockChanges* keep) {
+    const std::size_t count = old_block.size() / traits.element_bytes;
+    SparsePlanner::Forecast forecast = planner_.forecast(old_block, new_block, traits);
+    EncodedDifference difference;
+    ScanDigest still_wanted = digest;
+    if (keep != nullptr) {
+        keep->clear();
+        keep->element_bytes = traits.element_bytes;
+        keep->positions.reserve(
+            static_cast<std::size_t>(forecast.changed_share * 1.1 * static_cast<double>(count)) +
+            64);
+    }
+    if (forecast.changed_share < kSurelySparseShare) {
+        with_element_type(traits.element_bytes, [&]<class T>(T) {
+            GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
+                                  rans_, keep);
+            active_kernels().scan_weighted(
+                old_block.data(), new_block.data(), count, sizeof(T),
+                {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
+                 GroupWriter<T>::take, &writer});
+            difference = writer.result;
+            return 0;
+        });
+        if (keep != nullptr) {
+            keep->new_bits.resize(keep->count() * traits.element_bytes);
+            gather(new_block.data(), keep->positions, traits.element_bytes, keep->new_bits.data());
+        }
+        still_wanted.seed = nullptr;
+        forecast.header.change_count = difference.changed_elements;
+        if (difference.changed_elements == 0) return difference;
+        if (difference.changed_elements <= count / kSurelySparse || count < kSurelySparse) {
+            const std::size_t start = out.size();
+            out.push_back(static_cast<std::byte>(BlockKind::kSparse));
+            write_sparse_header(forecast.header, out);
+            rans_.finish(out);
+            if (out.size() - start <= old_block.size()) return difference;
+            out.resize(start);
+        } else {
+            rans_.clear();
+        }
+    }
+    changes_.element_bytes = traits.element_bytes;
+    changes_.positions.resize(count);
+    changes_.positions.resize(active_kernels().scan(old_block.data(), new_block.data(), count,
+                                                    traits.element_bytes, changes_.positions.data(),
+                                                    still_wanted));
+    gather_bits(old_block.data(), new_block.data(), changes_);
+    encode(old_block, changes_, traits, out);
+    difference.changed_elements = changes_.count();
+    difference.touched = touched_sums(old_block, changes_, seed, first_word);
+    if (keep != nullptr) *keep = changes_;
+    return difference;
+}
+
+}  // namespace wisp

@@ -1,0 +1,84 @@
+#include "delta/assemble_interleaved.hpp"
+
+#include <algorithm>
+
+#include "base/file.hpp"
+#include "base/limits.hpp"
+#include "base/sha256.hpp"
+#include "base/try.hpp"
+#include "delta/delta_layout.hpp"
+#include "delta/interleave.hpp"
+
+namespace wisp {
+namespace {
+
+std::unexpected<Error> broken(const std::string& what) {
+    return fail(ErrorKind::kCorrupt, "weave: " + what);
+}
+
+/// Gathers the header of a delta as it goes by, and hashes what follows it: the seal is over both.
+class SealTaker {
+  public:
+    Result<void> take(std::span<const std::byte> bytes) {
+        while (!bytes.empty() && header_.size() < wanted_) {
+            const std::size_t count = std::min(bytes.size(), wanted_ - header_.size());
+            header_.insert(header_.end(), bytes.begin(), bytes.begin() + count);
+            bytes = bytes.subspan(count);
+            if (header_.size() == kLengthBytes && wanted_ == kLengthBytes) WISP_TRY(read_length());
+        }
+        data_.add(bytes);
+        return {};
+    }
+
+    Result<std::string> seal() {
+        if (header_.size() < wanted_ || wanted_ < kSealOffset + kSealDigits ||
+            as_text(header_).substr(kLengthBytes, kSealLead.size()) != kSealLead) {
+            return broken("an open seal in what is no delta");
+        }
+        return seal_text(header_, data_.finish());
+    }
+
+  private:
+    static constexpr std::size_t kLengthBytes = 8;
+
+    Result<void> read_length() {
+        const auto length = load_le<std::uint64_t>(header_.data());
+        if (length > limits::kSafetensorsHeaderBytes) return broken("a header that is too long");
+        wanted_ += static_cast<std::size_t>(length);
+        return {};
+    }
+
+    std::size_t wanted_ = kLengthBytes;
+    Bytes header_;
+    Sha256 data_;
+};
+
+}  // namespace
+
+Result<void> assemble_woven(const std::filesystem::path& woven, const std::filesystem::path& file) {
+    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(woven));
+    WISP_ASSIGN(const ParsedWeave parsed, parse_weave(mapped.bytes()));
+    std::vector<std::span<const std::byte>> strands;
+    auto rest = mapped.bytes().subspan(static_cast<std::size_t>(parsed.record_bytes));
+    for (const std::uint64_t bytes : parsed.weave.strand_bytes) {
+        strands.push_back(rest.first(static_cast<std::size_t>(bytes)));
+        rest = rest.subspan(static_cast<std::size_t>(bytes));
+    }
+    WISP_ASSIGN(PendingFile out, PendingFile::create(file));
+    WISP_TRY(out.reserve(parsed.file_bytes));
+    SealTaker taker;
+    for (const WeaveRun& run : parsed.weave.runs) {
+        auto& strand = strands[static_cast<std::size_t>(run.strand)];
+        const auto bytes = strand.first(static_cast<std::size_t>(run.bytes));
+        strand = strand.subspan(bytes.size());
+        if (parsed.weave.open_seal) WISP_TRY(taker.take(bytes));
+        WISP_TRY(out.append(bytes));
+    }
+    if (parsed.weave.open_seal) {
+        WISP_ASSIGN(const std::string seal, taker.seal());
+        WISP_TRY(write_at(out.handle(), kSealOffset, as_bytes(std::string_view(seal)), file));
+    }
+    return out.commit_unsynced();
+}
+
+}  // namespace wisp

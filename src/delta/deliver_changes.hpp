@@ -1,0 +1,43 @@
+// Proven changes over weights that lie in memory or in a cache: proven first, handed over then.
+// Memory stays bounded: changes too many to be kept meanwhile are decoded a second time.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "checkpoint/blocks.hpp"
+#include "wisp/change_set.hpp"
+#include "wisp/delta.hpp"
+#include "wisp/replica.hpp"
+#include "wisp/weights.hpp"
+
+namespace wisp {
+
+using ChangeSink = std::function<Result<void>(MovedBlock)>;
+
+/// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
+/// digest is told even when no delta vouches for it.
+Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
+                                  const std::vector<std::filesystem::path>& deltas,
+                                  unsigned threads);
+
+/// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
+/// `wanted` is where the deltas must lead: kCorrupt, and nothing is handed over, when they do not.
+/// The sink is called in the order of the blocks, and may overwrite the block it is told of.
+Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
+                                    const std::vector<std::filesystem::path>& deltas,
+                                    unsigned threads, const ChangeSink& take,
+                                    const std::optional<StateDigest>& wanted = std::nullopt,
+                                    std::uint64_t keep_bytes = limits::kKeptChangeBytes);
+
+/// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
+Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes);
+Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDigest& known,
+                                    const std::vector<std::filesystem::path>& deltas,
+                                    unsigned threads,
+                                    const std::optional<StateDigest>& wanted = std::nullopt);
+
+}  // namespace wisp

@@ -1,0 +1,83 @@
+// The way in: consecutive deltas over one base, run block by block, and the proofs around them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/blocks.hpp"
+#include "delta/delta_decoder.hpp"
+#include "delta/detect.hpp"
+#include "delta/verified_delta.hpp"
+#include "kernel/touched.hpp"
+#include "wisp/checkpoint.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+/// One per thread.
+struct ChainWorker {
+    BlockDecoder decoder;
+    BlockChanges step;
+    Detector detector;
+    DetectedBlock net;  // what changed from the first state to the last
+    Bytes block;        // the last state, valid when run() says the block was touched
+};
+
+/// What running the deltas over a block did to the digests; sums of these are settled at the end.
+struct ChainSums {
+    StateDigest base;                  // of the old blocks, where it was asked for
+    std::vector<TouchedSums> touched;  // one per delta
+    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> decoded;  // by delta, tensor
+    std::uint64_t changed_elements = 0;
+
+    void add(const ChainSums& other);
+};
+
+class DeltaChain {
+  public:
+    /// Verifies every file, that each follows the one before, and that all fit the schema.
+    static Result<DeltaChain> open(const std::vector<std::filesystem::path>& paths,
+                                   const Schema& schema);
+
+    std::size_t size() const { return bound_.size(); }
+    const VerifiedDelta& delta(std::size_t i) const { return *deltas_[i]; }
+    unsigned log2_block_elements() const { return log2_block_elements_; }
+    const TensorSeed& seed(std::size_t tensor) const { return seeds_[tensor]; }
+
+    /// Drops the deltas that lead up to `base`, so that applying again what was applied is nothing
+    /// to do. Returns how many.
+    std::size_t skip_to(const StateDigest& base);
+
+    /// Decodes all deltas over `old_block`, leaving the net changes and the new block in `worker`.
+    /// False when no delta touches the block.
+    Result<bool> run(const BlockRange& range, std::span<const std::byte> old_block,
+                     ChainWorker& worker, ChainSums& sums) const;
+
+    struct Settled {
+        bool base_proven = false;
+        bool result_proven = false;
+        std::optional<StateDigest> result;
+    };
+    /// `base` is absent when only the touched positions were to be proven. kWrongBase when the base
+    /// is not the one the deltas were made from, kCorrupt when the result is not theirs.
+    Result<Settled> settle(const std::optional<StateDigest>& base, const ChainSums& sums) const;
+
+    /// Garbage may come from a damaged delta or from a wrong base; the digest of the base tells.
+    Error explain(Error error, const Weights& base, unsigned threads) const;
+
+  private:
+    DeltaChain() = default;
+    /// Each tensor of each sealed delta changed as many elements as its directory says.
+    Result<void> check_counts(const ChainSums& sums) const;
+    Error wrong_base(const VerifiedDelta& delta, const std::string& found) const;
+    std::vector<std::unique_ptr<VerifiedDelta>> deltas_;
+    std::vector<BoundDelta> bound_;
+    std::vector<TensorSeed> seeds_;
+    unsigned log2_block_elements_ = 0;
+};
+
+}  // namespace wisp

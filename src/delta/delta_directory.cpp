@@ -1,0 +1,127 @@
+#include "delta/delta_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/deflate.hpp"
+#include "base/limits.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "checkpoint/blocks.hpp"
+
+namespace wisp {
+namespace {
+
+std::unexpected<Error> corrupt(const std::string& what) {
+    return fail(ErrorKind::kCorrupt, "directory: " + what);
+}
+
+std::size_t shared_bytes(std::string_view previous, std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::mismatch(previous, name).in1 - previous.begin());
+}
+
+Result<std::string> parse_name(ByteReader& in, const std::string& previous) {
+    const std::uint64_t shared = in.varint();
+    const std::uint64_t added = in.varint();
+    if (!in.ok() || shared > previous.size() || added > limits::kTensorNameBytes ||
+        shared + added > limits::kTensorNameBytes) {
+        return corrupt("a tensor name is too long or cut off");
+    }
+    std::string name = previous.substr(0, static_cast<std::size_t>(shared));
+    name += in.text(added);
+    if (!in.ok()) return corrupt("ends inside a tensor name");
+    if (!is_valid_utf8(name)) return corrupt("a tensor name is not UTF-8");
+    return name;
+}
+
+Result<DirectoryTensor> parse_tensor(ByteReader& in, const std::string& previous,
+                                     unsigned log2_block_elements) {
+    DirectoryTensor tensor;
+    WISP_ASSIGN(tensor.info.name, parse_name(in, previous));
+    const std::string name = shown(tensor.info.name);
+    const std::uint64_t code = in.varint();
+    const auto dtype = dtype_from_code(code);
+    if (in.ok() && !dtype) {
+        return fail(ErrorKind::kUnsupported,
+                    fmt::format("directory: tensor {} has the unknown dtype code {}; upgrade wisp",
+                                name, code));
+    }
+    const std::uint64_t rank = in.varint();
+    if (!in.ok() || rank > limits::kTensorRank) return corrupt(name + " has too many dimensions");
+    tensor.info.dtype = *dtype;
+    for (std::uint64_t i = 0; i < rank; ++i) tensor.info.shape.push_back(in.varint());
+    if (auto bytes = byte_count_of(tensor.info); !bytes) return corrupt(bytes.error().text);
+    const std::uint64_t elements = element_count_of(tensor.info);
+    tensor.changed_elements = in.varint();
+    if (tensor.changed_elements == 0 || tensor.changed_elements > elements) {
+        return corrupt(name + " has more changes than elements, or none");
+    }
+    const std::uint64_t blocks = block_count_of(elements, log2_block_elements);
+    if (!in.ok() || blocks > in.remaining()) return corrupt("ends inside the blocks of " + name);
+    tensor.block_bytes.reserve(static_cast<std::size_t>(blocks));
+    for (std::uint64_t i = 0; i < blocks; ++i) tensor.block_bytes.push_back(in.varint());
+    if (!in.ok()) return corrupt("ends inside the blocks of " + name);
+    return tensor;
+}
+
+}  // namespace
+
+Result<PackedDirectory> write_directory(const DeltaDirectory& directory) {
+    Bytes plain;
+    append_varint(plain, directory.log2_block_elements);
+    append_varint(plain, directory.tensors.size());
+    std::string_view previous;
+    for (const DirectoryTensor& tensor : directory.tensors) {
+        const std::string_view name = tensor.info.name;
+        const std::size_t shared = shared_bytes(previous, name);
+        append_varint(plain, shared);
+        append_varint(plain, name.size() - shared);
+        append_text(plain, name.substr(shared));
+        append_varint(plain, static_cast<std::uint64_t>(tensor.info.dtype));
+        append_varint(plain, tensor.info.shape.size());
+        for (const std::uint64_t extent : tensor.info.shape) append_varint(plain, extent);
+        append_varint(plain, tensor.changed_elements);
+        for (const std::uint64_t bytes : tensor.block_bytes) append_varint(plain, bytes);
+        previous = name;
+    }
+    PackedDirectory packed;
+    packed.plain_bytes = plain.size();
+    WISP_ASSIGN(packed.bytes, deflate_bytes(plain));
+    return packed;
+}
+
+Result<DeltaDirectory> parse_directory(std::span<const std::byte> packed, std::uint64_t plain_bytes,
+                                       std::uint64_t blocks_bytes) {
+    if (plain_bytes > limits::kDirectoryBytes) return corrupt("claims to be too large");
+    WISP_ASSIGN(const Bytes plain, inflate_bytes(packed, plain_bytes));
+    ByteReader in(plain);
+    DeltaDirectory directory;
+    const std::uint64_t log2 = in.varint();
+    if (!in.ok() || log2 < limits::kMinLog2BlockElements || log2 > limits::kMaxLog2BlockElements) {
+        return corrupt("its block size is out of range");
+    }
+    directory.log2_block_elements = static_cast<unsigned>(log2);
+    const std::uint64_t count = in.varint();
+    if (!in.ok() || count > limits::kTensorCount) return corrupt("it lists too many tensors");
+    std::string previous;
+    std::uint64_t total = 0;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        WISP_ASSIGN(DirectoryTensor tensor,
+                    parse_tensor(in, previous, directory.log2_block_elements));
+        if (i > 0 && tensor.info.name <= previous) return corrupt("tensor names do not ascend");
+        for (const std::uint64_t bytes : tensor.block_bytes) {
+            if (__builtin_add_overflow(total, bytes, &total)) return corrupt("blocks overflow");
+        }
+        previous = tensor.info.name;
+        directory.tensors.push_back(std::move(tensor));
+    }
+    if (!in.at_end()) return corrupt("bytes behind its end");
+    if (total != blocks_bytes) {
+        return corrupt(
+            fmt::format("its blocks add up to {} bytes but {} are there", total, blocks_bytes));
+    }
+    return directory;
+}
+
+}  // namespace wisp

@@ -1,0 +1,119 @@
+#include "delta/delta_writer.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "delta/trl_sealer.hpp"
+
+namespace wisp {
+
+Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Codec codec,
+                                        const Schema& schema, unsigned log2_block_elements) {
+    WISP_ASSIGN(auto sealer, DeltaSealer::create(output, codec, schema, log2_block_elements));
+    return DeltaWriter(codec, schema, std::move(sealer));
+}
+
+WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block,
+                            std::span<const std::byte> new_block, const TensorSeed& seed,
+                            BlockEncoder& encoder, bool keep_changes) {
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    const EncodedDifference difference = encoder.encode_difference(
+        old_block, new_block, traits_of(tensor.dtype), seed,
+        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded,
+        keep_changes ? &written.changes : nullptr);
+    written.encoded.changed_elements = difference.changed_elements;
+    written.touched = difference.touched;
+    return written;
+}
+
+WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
+                                 std::span<const std::byte> new_block, const TensorSeed& seed,
+                                 WriteWorker& worker) const {
+    if (codec_ == Codec::kCompact) {
+        return encode_compact(schema_->tensors()[range.tensor], range, old_block, new_block, seed,
+                              worker.encoder, kept_ != nullptr);
+    }
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
+    written.touched = worker.found.touched;
+    written.old_state = worker.found.old_state;
+    written.encoded.changed_elements = worker.found.changes.count();
+    written.changes = std::move(worker.found.changes);
+    return written;
+}
+
+WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
+                                         std::span<const std::byte> old_block, BlockChanges changes,
+                                         const TensorSeed& seed, WriteWorker& worker) const {
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    written.encoded.changed_elements = changes.count();
+    if (changes.empty()) return written;
+    written.touched = touched_sums(old_block, changes, seed, range.first_word());
+    if (codec_ == Codec::kCompact) {
+        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
+        worker.encoder.encode(old_block, changes, traits_of(dtype), written.encoded.coded);
+    }
+    written.changes = std::move(changes);
+    return written;
+}
+
+Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
+    touched_ += block.touched;
+    old_state_ += block.old_state;
+    if (codec_ == Codec::kCompact) {
+        WISP_TRY(sealer_->add(block.encoded));
+        if (kept_ != nullptr) {
+            kept_->keep(range.tensor, range.first_element, std::move(block.changes));
+        }
+        return {};
+    }
+    const TensorInfo& tensor = schema_->tensors()[range.tensor];
+    if (codec_ == Codec::kPlain) {
+        append_indices(block.changes, range.first_element,
+                       needs_wide_indices(element_count_of(tensor)), block.encoded.coded);
+    } else {
+        if (range.tensor != gap_tensor_) gaps_ = {};
+        gap_tensor_ = range.tensor;
+        if (!gaps_.append(block.changes, range.first_element, block.encoded.coded)) {
+            return fail(ErrorKind::kUnsupported,
+                        fmt::format("tensor {} has a gap of more than 2^32 elements, which the gap "
+                                    "codec cannot write; use --codec compact or plain",
+                                    shown(tensor.name)));
+        }
+        block.encoded.wide_gaps = gaps_.largest_gap() > 0xFFFF;
+    }
+    if (kept_ != nullptr) kept_->keep(range.tensor, range.first_element, block.changes);
+    block.encoded.values = std::move(block.changes.new_bits);
+    return sealer_->add(block.encoded);
+}
+
+Result<DiffReport> DeltaWriter::finish(const StateDigest& base, std::uint64_t step, Keep keep) {
+    DeltaFacts facts;
+    facts.codec = codec_;
+    facts.step = step;
+    facts.total_elements = schema_->total_elements();
+    facts.base = base;
+    facts.touched = touched_.before;
+    facts.result = base - touched_.before + touched_.after;
+    facts.schema_digest = schema_->digest();
+    WISP_ASSIGN(SealedObject sealed, sealer_->finish(facts));
+    WISP_TRY(keep == Keep::kForGood ? sealed.commit() : sealed.commit_unsynced());
+    DiffReport report;
+    report.step = step;
+    report.total_elements = facts.total_elements;
+    report.changed_elements = facts.changed_elements;
+    report.changed_tensors = facts.changed_tensors;
+    report.checkpoint_bytes = schema_->total_bytes();
+    report.payload_bytes = sealed.payload_bytes;
+    report.file_bytes = sealed.file_bytes;
+    report.base = facts.base;
+    report.result = facts.result;
+    return report;
+}
+
+}  // namespace wisp

@@ -1,0 +1,179 @@
+// A delta from lists of changes, made elsewhere or kept here; the baseline has the old bits.
+#include <fmt/format.h>
+
+#include "base/parallel.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "codec/block_layout.hpp"
+#include "delta/delta_writer.hpp"
+#include "kernel/scatter.hpp"
+
+namespace wisp {
+namespace {
+
+/// Which of the positions lie in each block.
+Result<std::vector<std::size_t>> cut_into_blocks(const TensorChanges& found,
+                                                 const TensorInfo& tensor) {
+    const unsigned width = traits_of(tensor.dtype).element_bytes;
+    const std::size_t count = found.positions.size();
+    const std::uint64_t elements = element_count_of(tensor);
+    if (found.first_element % kPieceElements != 0 || found.first_element >= elements ||
+        found.old_bits.size() != count * width || found.new_bits.size() != count * width) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("the changes of tensor {} do not fit it", shown(tensor.name)));
+    }
+    std::vector<std::size_t> starts = {0};
+    for (std::size_t i = 0; i < count; ++i) {
+        if (found.positions[i] >= elements - found.first_element ||
+            (i > 0 && found.positions[i] <= found.positions[i - 1])) {
+            return fail(ErrorKind::kInvalid,
+                        fmt::format("change {} of tensor {} is at {}: positions must increase and "
+                                    "lie in the tensor",
+                                    i, shown(tensor.name), found.positions[i]));
+        }
+        while (starts.size() <= found.positions[i] / kPieceElements) starts.push_back(i);
+    }
+    starts.push_back(count);
+    return starts;
+}
+
+Result<BlockChanges> changes_of_block(const TensorChanges& found, std::size_t from, std::size_t to,
+                                      const BlockRange& range,
+                                      std::span<const std::byte> old_block) {
+    const std::size_t width = range.element_bytes;
+    BlockChanges changes;
+    changes.element_bytes = range.element_bytes;
+    for (std::size_t i = from; i < to; ++i) {
+        const auto position = static_cast<std::uint32_t>(found.positions[i] % kPieceElements);
+        const auto before = found.old_bits.subspan(i * width, width);
+        const auto after = found.new_bits.subspan(i * width, width);
+        if (!std::ranges::equal(before, old_block.subspan(position * width, width))) {
+            return fail(ErrorKind::kWrongBase,
+                        fmt::format("element {} of tensor {} was not what its change says",
+                                    range.first_element + position, range.tensor));
+        }
+        if (std::ranges::equal(before, after)) continue;
+        changes.positions.push_back(position);
+        changes.old_bits.insert(changes.old_bits.end(), before.begin(), before.end());
+        changes.new_bits.insert(changes.new_bits.end(), after.begin(), after.end());
+    }
+    return changes;
+}
+
+/// Lists of changes, block by block, into a delta; what lies between them is unchanged.
+class ListWriter {
+  public:
+    ListWriter(const Weights& base, DeltaWriter writer, unsigned threads)
+        : base_(&base),
+          writer_(std::move(writer)),
+          grid_(base.schema(), kDefaultLog2BlockElements),
+          seeds_(seeds_of(base.schema())),
+          workers_(thread_count(threads)) {}
+    static Result<ListWriter> create(const Weights& base, const std::filesystem::path& delta,
+                                     const DiffOptions& options) {
+        WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, base.schema(),
+                                                            kDefaultLog2BlockElements));
+        return ListWriter(base, std::move(writer), options.threads);
+    }
+    void keep_in(KeptChanges* kept) { writer_.keep_in(kept); }
+
+    std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
+        return grid_.first_of(tensor) + (first_element >> kDefaultLog2BlockElements);
+    }
+
+    /// `count` lists. The first function says which block one is of, ascending; the second is given
+    /// the block and its old bytes, and may be called on several threads.
+    Result<void> write(std::uint64_t count,
+                       const std::function<std::uint64_t(std::uint64_t)>& block_at,
+                       const std::function<Result<BlockChanges>(
+                           std::uint64_t, const BlockRange&, std::span<const std::byte>)>& list) {
+        return ordered_parallel<WrittenBlock>(
+            count, static_cast<unsigned>(workers_.size()),
+            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+                const BlockRange range = grid_[block_at(index)];
+                const auto old_block = range.of(base_->bytes(range.tensor));
+                WISP_ASSIGN(BlockChanges changes, list(index, range, old_block));
+                return writer_.encode_changes(range, old_block, std::move(changes),
+                                              seeds_[range.tensor], workers_[thread]);
+            },
+            [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
+                WISP_TRY(pass_over(block_at(index)));
+                return writer_.add(grid_[next_++], std::move(block));
+            });
+    }
+
+    Result<DiffReport> finish(const StateDigest& known, const DiffOptions& options, Keep keep) {
+        WISP_TRY(pass_over(grid_.count()));
+        return writer_.finish(known, options.step.value_or(0), keep);
+    }
+
+  private:
+    Result<void> pass_over(std::uint64_t to) {
+        if (to < next_) {
+            return fail(ErrorKind::kInvalid, "changes must come in the order of the schema");
+        }
+        for (; next_ < to; ++next_) {
+            const BlockRange range = grid_[next_];
+            WrittenBlock unchanged;
+            unchanged.encoded.tensor = range.tensor;
+            WISP_TRY(writer_.add(range, std::move(unchanged)));
+        }
+        return {};
+    }
+
+    const Weights* base_;
+    DeltaWriter writer_;
+    BlockGrid grid_;
+    std::vector<TensorSeed> seeds_;
+    std::vector<WriteWorker> workers_;
+    std::uint64_t next_ = 0;  // block
+};
+
+}  // namespace
+
+Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
+                                 ChangeStream& stream, const std::filesystem::path& delta,
+                                 const DiffOptions& options, Keep keep, KeptChanges* kept) {
+    const Schema& schema = base.schema();
+    WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
+    writer.keep_in(kept);
+    for (;;) {
+        WISP_ASSIGN(const TensorChanges found, stream.next());
+        if (found.positions.empty()) break;
+        if (found.tensor >= schema.tensors().size()) {
+            return fail(ErrorKind::kInvalid, "there are changes of a tensor the schema has not");
+        }
+        WISP_ASSIGN(const auto starts, cut_into_blocks(found, schema.tensors()[found.tensor]));
+        const std::uint64_t first = writer.block_of(found.tensor, found.first_element);
+        WISP_TRY(writer.write(
+            starts.size() - 1, [&](std::uint64_t index) { return first + index; },
+            [&](std::uint64_t index, const BlockRange& range,
+                std::span<const std::byte> old_block) {
+                return changes_of_block(found, starts[index], starts[index + 1], range, old_block);
+            }));
+    }
+    return writer.finish(known, options, keep);
+}
+
+Result<DiffReport> write_kept(const Weights& base, const StateDigest& known,
+                              std::span<const MovedBlock> blocks,
+                              const std::filesystem::path& delta, const DiffOptions& options,
+                              Keep keep) {
+    WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
+    WISP_TRY(writer.write(
+        blocks.size(),
+        [&](std::uint64_t index) {
+            return writer.block_of(blocks[index].tensor, blocks[index].first_element);
+        },
+        [&](std::uint64_t index, const BlockRange&,
+            std::span<const std::byte> old_block) -> Result<BlockChanges> {
+            BlockChanges changes = blocks[index].changes;
+            changes.old_bits.resize(changes.new_bits.size());
+            gather(old_block.data(), changes.positions, changes.element_bytes,
+                   changes.old_bits.data());
+            return changes;
+        }));
+    return writer.finish(known, options, keep);
+}
+
+}  // namespace wisp

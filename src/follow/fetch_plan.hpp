@@ -1,0 +1,43 @@
+// The cheapest way to a state: from where the replica is, from an anchor, or from a base it has.
+//
+// Pure arithmetic over a map: nothing is read. Costs are bytes, and something for every request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "log/commit.hpp"
+
+namespace wisp {
+
+struct Leg {
+    StateName from;
+    StateName to;
+    std::optional<StoredFile> road;  // absent: by the single deltas of the commits in between
+};
+
+struct Route {
+    enum class Start { kHere, kBase, kAnchor };
+    Start start = Start::kHere;
+    std::optional<AnchorEntry> anchor;  // of kAnchor
+    StateName from;
+    std::vector<Leg> legs;
+    std::uint64_t bytes = 0;
+    std::uint64_t objects = 0;  // commits to be read included
+};
+
+struct RouteRequest {
+    StateName target;
+    std::uint64_t floor = 0;
+    std::optional<StateName> here;
+    std::optional<StateDigest> base;  // of a checkpoint at hand
+    std::set<std::string> avoid;      // keys that turned out to be missing or damaged
+};
+
+/// Nothing when no way is left.
+std::optional<Route> plan_route(const RoadMap& map, const RouteRequest& request);
+
+}  // namespace wisp

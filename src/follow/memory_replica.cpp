@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/folder_lock.hpp"
+#include "base/page_memory.hpp"
+#include "base/pending_folder.hpp"
+#include "base/try.hpp"
+#include "delta/deliver_changes.hpp"
+#include "delta/move_weights.hpp"
+#include "wisp/replica.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+class OwnedWeights : public MutableWeights {
+  public:
+    static Result<std::shared_ptr<OwnedWeights>> copy_of(const Weights& from) {
+        const auto copy = std::make_shared<OwnedWeights>();
+        copy->schema_ = from.schema();
+        const std::size_t count = from.schema().tensors().size();
+        std::vector<std::uint64_t> starts;
+        std::uint64_t end = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            starts.push_back(end);
+            end += (from.bytes(i).size() + kAlignment - 1) / kAlignment * kAlignment;
+        }
+        WISP_ASSIGN(copy->memory_, PageMemory::allocate(end));
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto bytes = from.bytes(i);
+            copy->tensors_.push_back(
+                copy->memory_.bytes().subspan(static_cast<std::size_t>(starts[i]), bytes.size()));
+            std::ranges::copy(bytes, copy->tensors_.back().begin());
+        }
+        return copy;
+    }
+    const Schema& schema() const override { return schema_; }
+    std::span<const std::byte> bytes(std::size_t tensor) const override { return tensors_[tensor]; }
+    std::span<std::byte> writable_bytes(std::size_t tensor) override { return tensors_[tensor]; }
+
+  private:
+    static constexpr std::uint64_t kAlignment = 64;  // a cache line
+    Schema schema_;
+    PageMemory memory_;
+    std::vector<std::span<std::byte>> tensors_;
+};
+
+class MemoryReplica : public Replica {
+  public:
+    /// `temporary` is removed with the replica; without one, options.scratch is used and kept.
+    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary,
+                  std::optional<FolderLock> lock)
+        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
+
+    std::string label() const override { return "the replica in memory"; }
+    const Weights* weights() const override { return weights_.get(); }
+    bool in_doubt() const override { return false; }
+    fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
+    Result<std::optional<ReplicaRecord>> load() override { return at_; }
+    Result<void> save(const ReplicaRecord& record) override {
+        at_ = record;
+        return {};
+    }
+
+    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
+                              const ReplicaRecord& after) override {
+        if (!weights_) return fail(ErrorKind::kWrongBase, label() + " holds no state yet");
+        if (!options_.keep_previous && !options_.on_move) return apply_forgetting(deltas, after);
+        previous_.reset();
+        std::vector<MovedBlock> kept;
+        std::shared_ptr<void> writing;
+        auto report = move_weights(
+            *weights_,
+            {at_->state, &deltas, options_.threads, &options_.enter, &writing, after.state}, kept);
+        if (report && options_.on_move) {
+            auto told = options_.on_move({weights_.get(), &after, &kept, false});
+            if (!told) {
+                undo_move(*weights_, kept);
+                return std::unexpected(std::move(told).error());
+            }
+        }
+        if (!report) return report;
+        if (options_.keep_previous) previous_.emplace(std::move(kept), *at_);
+        at_ = after;
+        return report;
+    }
+
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override {
+        // Whoever wants to hear of moves or to go back needs more than the new bits.
+        if (options_.keep_previous || options_.on_move) return Replica::overwrite(changes, after);
+        WISP_ASSIGN(const auto writing, enter());
+        write_blocks(*weights_, changes, options_.threads);
+        at_ = after;
+        return {};
+    }
+
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        std::shared_ptr<void> writing;
+        {
+            WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
+            if (options_.target) {
+                WISP_ASSIGN(auto target, options_.target(checkpoint.schema()));
+                WISP_ASSIGN(writing, enter());
+                weights_ = std::move(target);
+                copy_into_target(checkpoint);
+            } else {
+                WISP_ASSIGN(weights_, OwnedWeights::copy_of(checkpoint));
+            }
+        }
+        previous_.reset();
+        std::error_code ignored;
+        fs::remove_all(folder, ignored);
+        at_ = after;
+        if (!options_.on_adopt) return {};
+        auto told = options_.on_adopt(*weights_, after);
+        if (!told) WISP_TRY(discard());
+        return told;
+    }
+
+    Result<void> discard() override {
+        weights_.reset();
+        previous_.reset();
+        if (at_) forget_state(*at_);
+        return {};
+    }
+
+    Result<void> step_back() override {
+        if (!options_.keep_previous) return Replica::step_back();
+        if (!previous_) {
+            return fail(ErrorKind::kNotFound,
+                        label() +
+                            " remembers no earlier state: it has taken no step since it "
+                            "joined or last went back");
+        }
+        const auto& [kept, before] = *previous_;
+        WISP_ASSIGN(const auto writing, enter());
+        undo_move(*weights_, kept);
+        if (options_.on_move) {
+            auto told = options_.on_move({weights_.get(), &before, &kept, true});
+            if (!told) {
+                redo_move(*weights_, kept);
+                return told;
+            }
+        }
+        at_ = before;
+        previous_.reset();
+        return {};
+    }
+
+  private:
+    /// Without a way back: what is stopped half-way is no state any more.
+    Result<ApplyReport> apply_forgetting(const std::vector<fs::path>& deltas,
+                                         const ReplicaRecord& after) {
+        std::shared_ptr<void> writing;
+        bool wrote = false;
+        auto report = deliver_changes(
+            *weights_, at_->state, deltas, options_.threads,
+            [&](const MovedBlock& block) -> Result<void> {
+                if (!wrote) {
+                    WISP_ASSIGN(writing, enter());
+                }
+                wrote = true;
+                write_block(*weights_, block);
+                return {};
+            },
+            after.state);
+        if (!report) {
+            if (wrote) WISP_TRY(discard());
+            return report;
+        }
+        at_ = after;
+        return report;
+    }
+
+    Result<std::shared_ptr<void>> enter() const {
+        return options_.enter ? options_.enter() : std::shared_ptr<void>();
+    }
+    void copy_into_target(const Checkpoint& checkpoint) {
+        for (std::size_t i = 0; i < checkpoint.schema().tensors().size(); ++i) {
+            std::ranges::copy(checkpoint.bytes(i), weights_->writable_bytes(i).begin());
+        }
+    }
+
+    MemoryReplicaOptions options_;
+    std::optional<PendingFolder> temporary_;
+    std::optional<FolderLock> lock_;
+    std::shared_ptr<MutableWeights> weights_;
+    std::optional<ReplicaRecord> at_;
+    std::optional<std::pair<std::vector<MovedBlock>, ReplicaRecord>> previous_;
+};
+
+}  // namespace
+
+Result<void> Replica::step_back() {
+    return fail(ErrorKind::kUnsupported, label() + " does not keep the state before its last step");
+}
+
+Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
+    if (options.scratch.empty()) {
+        WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
+        return std::make_unique<MemoryReplica>(options, std::move(temporary), std::nullopt);
+    }
+    std::error_code error;
+    fs::create_directories(options.scratch, error);
+    if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
+    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
+    return std::make_unique<MemoryReplica>(options, std::nullopt, std::move(lock));
+}
+
+}  // namespace wisp

@@ -1,0 +1,53 @@
+// Brings the objects of a run onto this disk, whole and proven by their hashes.
+//
+// Large files come in ranges, several at a time, and go on where a killed process stopped. A file
+// has its name only when every part's SHA-256 was found right; what is woven of its parts is put
+// together after that. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "log/commit.hpp"
+#include "wisp/clock.hpp"
+#include "wisp/store.hpp"
+
+namespace wisp {
+
+struct FetchCounts {
+    std::uint64_t bytes = 0;
+    std::uint64_t objects = 0;
+    double fetch_seconds = 0;
+    double verify_seconds = 0;
+};
+
+class ObjectFetcher {
+  public:
+    /// `folder` is made when needed; what lies in it may be removed at any time between calls.
+    ObjectFetcher(const Location& run, std::filesystem::path folder, unsigned parallel);
+
+    /// The local path. kGap when an object is gone, kCorrupt when it is not of the size its commit
+    /// says, or not what its hash says even when fetched again. kNoSpace. Memory is bounded,
+    /// whatever a commit says.
+    Result<std::filesystem::path> fetch(const StoredFile& file);
+    FetchCounts take_counts() { return std::exchange(counts_, {}); }
+    /// Removes everything fetched except files that are still being fetched.
+    void clear();
+
+  private:
+    class Chunks;
+    bool is_here(const StoredFile& file, const std::filesystem::path& path);
+    Result<void> assemble(const std::filesystem::path& parts, const std::filesystem::path& path);
+    Result<void> check_sizes(const Location& from, const StoredFile& file,
+                             std::uint64_t read_bytes) const;
+    Result<void> check_room(const std::filesystem::path& partial, std::uint64_t total) const;
+    Result<void> fetch_chunks(const Location& from, const StoredFile& file,
+                              const std::filesystem::path& partial);
+    Result<void> verify(const StoredFile& file, const std::filesystem::path& path);
+    Location run_;
+    std::filesystem::path folder_;
+    unsigned parallel_;
+    FetchCounts counts_;
+};
+
+}  // namespace wisp

@@ -1,0 +1,340 @@
+#include "follow/replica_updater.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "base/file.hpp"
+#include "base/stopwatch.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "checkpoint/checkpoint_files.hpp"
+#include "delta/deliver_changes.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+// Deltas that are decoded over each other in one pass; each costs a few buffers.
+constexpr std::size_t kBatch = 32;
+constexpr int kDetours = 64;
+
+void stand_at(ReplicaRecord& record, const StateName& state) {
+    record.state_seq = state.seq;
+    record.step = state.step;
+    record.state = state.digest;
+    record.line = state.line;
+    record.travelled = state.travelled;
+    record.count = state.count;
+}
+
+/// Worth another way: the object is gone, or not what it should be.
+bool is_lost(const Error& error) {
+    return error.kind == ErrorKind::kGap || error.kind == ErrorKind::kCorrupt;
+}
+
+}  // namespace
+
+StateName state_of(const ReplicaRecord& record) {
+    return {record.state_seq, record.step,      record.state,
+            record.line,      record.travelled, record.count};
+}
+
+ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry) {
+    ReplicaRecord after = before;
+    after.run = entry.commit.run;
+    after.epoch = entry.commit.epoch;
+    after.seq = entry.commit.seq;
+    after.commit_hash = entry.hash;
+    if (entry.signer.serial) {
+        after.certificate_serial = std::max(after.certificate_serial, *entry.signer.serial);
+    }
+    return after;
+}
+
+ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry) {
+    ReplicaRecord after = record_past(before, entry);
+    stand_at(after, entry.commit.state);
+    return after;
+}
+
+Journey::Journey(const CommitLog& log, Replica& replica, ReplicaRecord& at, JourneyOptions options)
+    : log_(log),
+      replica_(replica),
+      at_(at),
+      options_(std::move(options)),
+      fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches) {}
+
+Result<void> Journey::tell(Moved moved) {
+    moved.fetched = fetcher_.take_counts();
+    return options_.on_moved ? options_.on_moved(moved) : Result<void>{};
+}
+
+Result<fs::path> Journey::fetch(const StoredFile& file) {
+    auto path = fetcher_.fetch(file);
+    if (!path && is_lost(path.error())) {
+        for (const StoredPart& part : file.parts) avoid_.insert(part.key);
+    }
+    return path;
+}
+
+Result<void> Journey::take(const LogEntry& next) {
+    const Commit& commit = next.commit;
+    if (!commit.makes_state()) {
+        // What the log has come to, not what the weights are.
+        const ReplicaRecord past = record_past(at_, next);
+        WISP_TRY(replica_.save(past));
+        at_ = past;
+        return {};
+    }
+    const ReplicaRecord after = record_at(at_, next);
+    if (at_.state_seq == 0 || !commit.base || *commit.base != at_.state) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("commit {} does not start from where {} stands", commit.seq,
+                                shown(replica_.label())));
+    }
+    Moved moved;
+    if (commit.delta) {
+        WISP_ASSIGN(const fs::path delta, fetch(*commit.delta));
+        const Stopwatch timer;
+        WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
+        moved.apply_seconds = timer.seconds();
+        moved.deltas = 1;
+        moved.changed_elements = report.changed_elements;
+        fetcher_.clear();
+    } else {
+        WISP_TRY(replica_.save(after));
+    }
+    at_ = after;
+    return tell(std::move(moved));
+}
+
+Error Journey::no_way(const RoadMap& map, const StateName& target) const {
+    const bool by_base = !map.anchors.empty() && map.anchors.back().base && !options_.base;
+    return {ErrorKind::kGap,
+            by_base
+                ? fmt::format("the anchors of {} stand on the public checkpoint {}; get it, and "
+                              "name it as the base",
+                              shown(log_.where().url), shown(map.anchors.back().base_name))
+                : fmt::format("no way leads to step {} of {}: its anchors or deltas are gone or "
+                              "damaged, or stand on another base; publish an anchor",
+                              target.step, shown(log_.where().url))};
+}
+
+Result<void> Journey::go(const LogEntry& head, const StateName& target) {
+    Lineage history(log_, head);
+    return go(history, target);
+}
+
+Result<void> Journey::go(Lineage& history, const StateName& target) {
+    const LogEntry& head = history.head();
+    // What came damaged or not at all may be well by now.
+    avoid_.clear();
+    for (int detour = 0;; ++detour) {
+        if (at_.state_seq == target.seq && at_.state == target.digest) {
+            WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
+            WISP_TRY(replica_.save(after));
+            at_ = after;
+            return {};
+        }
+        WISP_ASSIGN(const RoadMap map, log_.map_of(head));
+        RouteRequest request;
+        request.target = target;
+        request.floor = head.commit.floor;
+        request.avoid = avoid_;
+        if (at_.state_seq != 0 && replica_.weights() != nullptr) request.here = state_of(at_);
+        WISP_ASSIGN(request.base, base_digest());
+        const auto route = plan_route(map, request);
+        if (!route) {
+            return std::unexpected(no_way(map, target));
+        }
+        const std::size_t avoided = avoid_.size();
+        auto travelled = travel(history, target, *route);
+        if (travelled) return {};
+        const Error error = std::move(travelled).error();
+        const bool damaged = error.kind == ErrorKind::kWrongBase && at_.state_seq != 0;
+        const bool detour_known = is_lost(error) && avoid_.size() > avoided;
+        if (detour == kDetours || (!damaged && !detour_known)) return std::unexpected(error);
+        if (options_.on_fault) WISP_TRY(options_.on_fault(error));
+        if (damaged) {
+            // The weights here are not what they should be: only a whole state can mend them.
+            WISP_TRY(replica_.discard());
+            forget_state(at_);
+        }
+    }
+}
+
+Result<void> Journey::travel(Lineage& history, const StateName& target, const Route& route) {
+    // Everything is on this disk and proven before anything is put together or changed.
+    WISP_ASSIGN(const std::vector<Stage> stages, fetch_legs(history, route));
+    Moved moved;
+    WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
+    if (route.start == Route::Start::kHere) {
+        WISP_TRY(apply_live(stages, moved));
+        WISP_TRY(replica_.save(after));
+    } else {
+        WISP_ASSIGN(const fs::path folder, build_start(route));
+        WISP_TRY(apply_staged(folder, route.from, stages, moved));
+        WISP_TRY(replica_.adopt(folder, after));
+        moved.joined = true;
+    }
+    at_ = after;
+    fetcher_.clear();
+    return tell(std::move(moved));
+}
+
+Result<ReplicaRecord> Journey::record_of(Lineage& history, const StateName& target) const {
+    const LogEntry& head = history.head();
+    if (head.commit.state == target) return record_at(at_, head);
+    ReplicaRecord after = at_;
+    after.run = log_.run();
+    if (target.seq < log_.first_seq()) {
+        // A state from before a branch: its commit is in another log.
+        after.seq = std::max(after.seq, log_.first_seq() - 1);
+        after.commit_hash.clear();
+    } else if (at_.seq < target.seq) {
+        WISP_ASSIGN(const LogEntry entry, history.at(target.seq));
+        after = record_past(at_, entry);
+    }
+    // How far the log was followed is not forgotten with an older state that is taken anew.
+    stand_at(after, target);
+    return after;
+}
+
+Result<std::vector<Journey::Stage>> Journey::fetch_legs(Lineage& history, const Route& route) {
+    if (route.anchor) {
+        for (const StoredFile& file : route.anchor->files) WISP_TRY(fetch(file));
+    }
+    std::vector<Stage> stages;
+    for (const Leg& leg : route.legs) {
+        if (!leg.road) {
+            auto walked = fetch_walk(history, leg, stages);
+            if (walked) continue;
+            if (is_lost(walked.error())) avoid_.insert(std::to_string(leg.to.seq));
+            return std::unexpected(std::move(walked).error());
+        }
+        WISP_ASSIGN(fs::path delta, fetch(*leg.road));
+        stages.push_back({std::move(delta), leg.to});
+    }
+    return stages;
+}
+
+Result<void> Journey::fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages) {
+    StateName state = leg.from;
+    WISP_ASSIGN(const auto entries, history.between(leg.from.seq, leg.to.seq));
+    for (const LogEntry& entry : entries) {
+        const Commit& commit = entry.commit;
+        if (!commit.makes_state()) continue;
+        if (!commit.base || *commit.base != state.digest) {
+            return fail(ErrorKind::kGap, fmt::format("commit {} starts a new line", commit.seq));
+        }
+        if (commit.delta) {
+            WISP_ASSIGN(fs::path delta, fetch(*commit.delta));
+            stages.push_back({std::move(delta), commit.state});
+        }
+        state = commit.state;
+    }
+    if (state.digest == leg.to.digest) return {};
+    return fail(ErrorKind::kCorrupt, fmt::format("the commits up to {} lead to another state than "
+                                                 "the map says",
+                                                 leg.to.seq));
+}
+
+Result<void> Journey::apply_live(const std::vector<Stage>& stages, Moved& moved) {
+    const Stopwatch timer;
+    for (std::size_t first = 0; first < stages.size(); first += kBatch) {
+        const std::size_t end = std::min(first + kBatch, stages.size());
+        std::vector<fs::path> deltas;
+        for (std::size_t i = first; i < end; ++i) deltas.push_back(stages[i].delta);
+        ReplicaRecord after = at_;
+        stand_at(after, stages[end - 1].to);
+        after.seq = std::max(after.seq, after.state_seq);
+        after.commit_hash.clear();
+        auto report = replica_.apply(deltas, after);
+        if (!report && report.error().kind == ErrorKind::kCorrupt) {
+            for (std::size_t i = first; i < end; ++i) {
+                avoid_.insert(std::to_string(stages[i].to.seq));
+            }
+        }
+        if (!report) return std::unexpected(std::move(report).error());
+        at_ = after;
+        moved.deltas += report->deltas_applied;
+        moved.changed_elements += report->changed_elements;
+    }
+    moved.apply_seconds += timer.seconds();
+    return {};
+}
+
+Result<void> Journey::apply_staged(const fs::path& folder, const StateName& from,
+                                   const std::vector<Stage>& stages, Moved& moved) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
+    StateDigest state = from.digest;
+    for (std::size_t first = 0; first < stages.size(); first += kBatch) {
+        const std::size_t end = std::min(first + kBatch, stages.size());
+        std::vector<fs::path> deltas;
+        for (std::size_t i = first; i < end; ++i) deltas.push_back(stages[i].delta);
+        WISP_ASSIGN(const ApplyReport report,
+                    patch_unguarded(checkpoint, state, deltas, options_.threads));
+        state = stages[end - 1].to.digest;
+        if (report.result != state) {
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("the deltas up to step {} lead to another state",
+                                    stages[end - 1].to.step));
+        }
+        moved.deltas += report.deltas_applied;
+        moved.changed_elements += report.changed_elements;
+    }
+    moved.apply_seconds += timer.seconds();
+    return {};
+}
+
+/// A checkpoint folder at the state the route starts from, proven as a whole.
+Result<fs::path> Journey::build_start(const Route& route) {
+    const fs::path folder = replica_.scratch() / "incoming";
+    std::error_code error;
+    fs::remove_all(folder, error);
+    fs::create_directories(folder, error);
+    if (error) return std::unexpected(file_error("create", folder, error.value()));
+    const bool from_base = route.start == Route::Start::kBase || route.anchor->base;
+    if (from_base) {
+        WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
+        WISP_ASSIGN(const auto files, files_of(base));
+        WISP_TRY(copy_files(files, folder));
+    }
+    if (route.anchor) {
+        for (const StoredFile& file : route.anchor->files) {
+            WISP_ASSIGN(const fs::path path, fetch(file));
+            if (route.anchor->base && file.name.empty()) {
+                WISP_ASSIGN(const Checkpoint base, Checkpoint::open(folder));
+                WISP_TRY(patch_unguarded(base, *route.anchor->base, {path}, options_.threads));
+            } else {
+                fs::rename(path, folder / file.name, error);
+                if (error) return std::unexpected(file_error("move", path, error.value()));
+            }
+        }
+    }
+    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
+    WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, options_.threads));
+    const bool right = state == route.from.digest &&
+                       (!route.anchor || checkpoint.schema().digest() == route.anchor->schema);
+    if (right) return folder;
+    if (route.anchor) {
+        for (const StoredFile& file : route.anchor->files) {
+            for (const StoredPart& part : file.parts) avoid_.insert(part.key);
+        }
+    }
+    return fail(ErrorKind::kCorrupt,
+                fmt::format("the anchor of step {} does not hold the state its "
+                            "commit says",
+                            route.from.step));
+}
+
+Result<std::optional<StateDigest>> Journey::base_digest() {
+    if (!options_.base || base_digest_) return base_digest_;
+    WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
+    WISP_ASSIGN(base_digest_, digest_of(base, options_.threads));
+    return base_digest_;
+}
+
+}  // namespace wisp

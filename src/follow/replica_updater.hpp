@@ -1,0 +1,83 @@
+// Takes a replica along a route: fetches, proves, applies; and brings it to a state by whatever way
+// is left when objects turn out to be missing or damaged.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "follow/fetch_plan.hpp"
+#include "follow/object_fetcher.hpp"
+#include "log/lineage.hpp"
+#include "wisp/replica.hpp"
+
+namespace wisp {
+
+/// Told of each move, when it is durable.
+struct Moved {
+    bool joined = false;  // a whole state was taken over
+    std::uint64_t deltas = 0;
+    std::uint64_t changed_elements = 0;
+    double apply_seconds = 0;
+    FetchCounts fetched;
+};
+
+struct JourneyOptions {
+    unsigned threads = 0;
+    unsigned parallel_fetches = 4;
+    std::optional<std::filesystem::path> base;
+    std::function<Result<void>(const Moved&)> on_moved;
+    /// Told what went wrong and is worked around, unless this fails.
+    std::function<Result<void>(const Error&)> on_fault;
+};
+
+class Journey {
+  public:
+    /// `at` is where the replica stands; kept up to date. All must outlive the journey.
+    Journey(const CommitLog& log, Replica& replica, ReplicaRecord& at, JourneyOptions options);
+
+    /// By the one commit that follows where the replica stands; kWrongBase when it does not start
+    /// from there.
+    Result<void> take(const LogEntry& next);
+    /// To `target`, a state at or before `head`, by the cheapest way that works. `head` is where
+    /// the log is taken to have been followed to. kGap when no way is left.
+    Result<void> go(const LogEntry& head, const StateName& target);
+    Result<void> go(Lineage& history, const StateName& target);
+
+  private:
+    /// A fetched delta, and where it leads to.
+    struct Stage {
+        std::filesystem::path delta;
+        StateName to;
+    };
+    Error no_way(const RoadMap& map, const StateName& target) const;
+    Result<void> travel(Lineage& history, const StateName& target, const Route& route);
+    Result<std::vector<Stage>> fetch_legs(Lineage& history, const Route& route);
+    Result<void> fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages);
+    Result<std::filesystem::path> fetch(const StoredFile& file);
+    Result<std::filesystem::path> build_start(const Route& route);
+    Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
+    Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
+                              const std::vector<Stage>& stages, Moved& moved);
+    Result<ReplicaRecord> record_of(Lineage& history, const StateName& target) const;
+    Result<void> tell(Moved moved);
+    Result<std::optional<StateDigest>> base_digest();
+
+    const CommitLog& log_;
+    Replica& replica_;
+    ReplicaRecord& at_;
+    JourneyOptions options_;
+    ObjectFetcher fetcher_;
+    std::set<std::string> avoid_;
+    std::optional<StateDigest> base_digest_;
+};
+
+StateName state_of(const ReplicaRecord& record);
+/// The record of a replica that has taken in `entry`: how far the log was followed, and the state
+/// that it had before.
+ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry);
+/// The same, of one whose weights are the state of `entry`.
+ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry);
+
+}  // namespace wisp

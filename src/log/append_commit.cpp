@@ -1,0 +1,154 @@
+// Taking the next slot: races, doubts, and what stands in the way. doc/protocol.md section 5.
+#include <fmt/format.h>
+
+#include "base/limits.hpp"
+#include "base/sha256.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "log/commit_log.hpp"
+#include "log/run_keys.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr int kDoubtfulTries = 4;
+// A writer that has not looked at the log for so long asks whether it has gone on without it.
+constexpr std::int64_t kFreshMs = 10'000;
+
+}  // namespace
+
+/// Readers are asked before they are written to: what they would not believe is not created.
+Result<std::string> CommitLog::write_object(const Commit& commit,
+                                            const std::optional<RunSigner>& signer) const {
+    if (is_signed() && !signer) {
+        return fail(ErrorKind::kDenied,
+                    fmt::format("{} is signed, and so must be all that is written to it; pass "
+                                "--sign-key",
+                                shown(where_.url)));
+    }
+    if (!is_signed() && signer) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("{} was started without keys, and signing its commits would prove "
+                                "nothing; start a signed run with 'wisp init --sign-key'",
+                                shown(where_.url)));
+    }
+    std::string object = write_commit(commit);
+    if (signer) {
+        WISP_ASSIGN(const std::string block, write_signature_block(signer->key, signer->certificate,
+                                                                   "commit", as_bytes(object)));
+        object += block;
+    }
+    if (object.size() > limits::kCommitBytes) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("commit {} of {} would be larger than 1 MiB: too many anchors or "
+                                "merged deltas are kept; run 'wisp retain'",
+                                commit.seq, shown(where_.url)));
+    }
+    WISP_ASSIGN(const Slot own, judge(commit.seq, object));
+    if (own.kind != Slot::Kind::kCommit) return std::unexpected(*own.why);
+    return object;
+}
+
+Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
+                                              const std::optional<LogEntry>& head,
+                                              const std::optional<RunSigner>& signer) {
+    // Whoever signs under a certificate that was replaced since is stepped over.
+    if (head) require_serial(head->signer.serial.value_or(0));
+    // As long as the head has lapsed with its certificate, so has what was honestly built on it.
+    const bool heed_lapsed = head && !counts(*head);
+    for (std::uint64_t seq = head ? head->commit.seq + 1 : first_seq();; ++seq) {
+        WISP_TRY(check_not_behind(seq));
+        Commit commit = draft(seq);
+        commit.run = run_;
+        commit.seq = seq;
+        commit.nonce = random_hex(16);
+        commit.time_ms = options_.clock->now_ms();
+        if (head) {
+            commit.previous = head->ref();
+            commit.ancestors = ancestors_after(head->commit, head->hash, seq);
+            if (!commit.map) commit.map_at = head->commit.map ? head->ref() : head->commit.map_at;
+        }
+        WISP_ASSIGN(const std::string object, write_object(commit, signer));
+        WISP_ASSIGN(auto taken, take_slot(seq, object, heed_lapsed));
+        if (!taken) continue;
+        looked_ms_ = options_.clock->now_ms();
+        return std::move(*taken);
+    }
+}
+
+/// A slot may be free because its commit was lost: who slept meanwhile must not take it.
+Result<void> CommitLog::check_not_behind(std::uint64_t seq) {
+    const std::int64_t now = options_.clock->now_ms();
+    if (now - looked_ms_ < kFreshMs && now >= looked_ms_) return {};
+    WISP_ASSIGN(const std::uint64_t hint, hinted_seq());
+    if (hint > seq) WISP_TRY(goes_on(seq, hint));
+    looked_ms_ = now;
+    return {};
+}
+
+Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t seq,
+                                                                const std::string& object,
+                                                                bool heed_lapsed) const {
+    const std::string key = where_.key(commit_key(seq));
+    const auto created = where_.store->create(key, as_bytes(object));
+    if (created && *created == Created::kNew && record_.exclusive) {
+        WISP_ASSIGN(Slot slot, parse_slot(seq, object));
+        hint_at(seq);
+        return Appended{true, std::move(*slot.entry)};
+    }
+    if (!created && created.error().kind != ErrorKind::kUnavailable) {
+        return std::unexpected(created.error());
+    }
+    const Error taken{ErrorKind::kUnavailable,
+                      fmt::format("{} is taken but cannot be read; try again", shown(key))};
+    return resolve(seq, object, created ? taken : created.error(), heed_lapsed);
+}
+
+/// An answer that did not come, or "already there", may be one's own success: the object tells.
+Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
+                                                              const std::string& object,
+                                                              const Error& doubt,
+                                                              bool heed_lapsed) const {
+    const std::string key = where_.key(commit_key(seq));
+    for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
+        const auto there = read_whole(*where_.store, key, limits::kCommitBytes);
+        if (there && as_text(*there) == object) {
+            WISP_ASSIGN(Slot slot, parse_slot(seq, object));
+            hint_at(seq);
+            return Appended{true, std::move(*slot.entry)};
+        }
+        if (!there && there.error().kind == ErrorKind::kNotFound) {
+            // The same bytes again: whichever of the two arrives, it is the same commit.
+            (void)where_.store->create(key, as_bytes(object));
+            continue;
+        }
+        if (!there && there.error().kind != ErrorKind::kCorrupt) continue;
+        auto slot = read(seq);
+        if (!slot) {
+            const ErrorKind kind = slot.error().kind;
+            if (kind == ErrorKind::kCorrupt || kind == ErrorKind::kUnavailable) continue;
+            return std::unexpected(std::move(slot).error());
+        }
+        if (slot->kind == Slot::Kind::kAbsent) continue;
+        if (slot->kind == Slot::Kind::kCommit ||
+            (slot->kind == Slot::Kind::kLapsed && heed_lapsed)) {
+            const bool ours = slot->entry->hash == to_hex(sha256(as_bytes(object)));
+            if (ours) hint_at(seq);
+            return Appended{ours, std::move(*slot->entry)};
+        }
+        if (slot->kind == Slot::Kind::kBuried) {
+            WISP_ASSIGN(const SlotLook above, look_at(seq));
+            if (above.entry) {
+                return fail(ErrorKind::kFenced,
+                            fmt::format("commit {} of {} was written and given up long ago: this "
+                                        "writer slept; open the run again",
+                                        seq, shown(where_.url)));
+            }
+        }
+        tell_void(seq, slot->why);
+        return std::nullopt;
+    }
+    return std::unexpected(doubt);
+}
+
+}  // namespace wisp

@@ -1,0 +1,130 @@
+// One entry of a run's log: doc/protocol.md section 3.
+//
+//   object := body "\n" signature*        body: one line of JSON; signature: see wisp/trust.hpp
+//
+// A commit names by hash everything it makes true, and the commit before it by the hash of that
+// object's bytes. `seq` rises by one; a state is named by the seq of the commit that made it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "wisp/digest.hpp"
+#include "wisp/result.hpp"
+
+namespace wisp {
+
+/// One object of the bucket.
+struct StoredPart {
+    std::string key;
+    std::uint64_t bytes = 0;
+    std::string sha256;
+    friend bool operator==(const StoredPart&, const StoredPart&) = default;
+};
+
+/// A file, cut into one or more objects in order; or woven of them: delta/interleave.hpp.
+struct StoredFile {
+    std::string name;  // inside a checkpoint folder; empty for deltas
+    std::string at;    // path to the run that holds it, "../other"; empty: this run
+    std::vector<StoredPart> parts;
+    bool woven = false;
+    std::uint64_t bytes() const;  // in the bucket
+    friend bool operator==(const StoredFile&, const StoredFile&) = default;
+};
+
+/// A state of the weights as the log sees it.
+struct StateName {
+    std::uint64_t seq = 0;  // of the commit that made it; 0: none yet
+    std::uint64_t step = 0;
+    StateDigest digest;
+    std::uint64_t line = 0;       // states of one line are joined by single deltas
+    std::uint64_t travelled = 0;  // bytes of all single deltas up to here
+    std::uint64_t count = 0;      // how many states there were up to here
+    friend bool operator==(const StateName&, const StateName&) = default;
+};
+
+/// A whole state: its files, or a delta from a checkpoint everybody has.
+struct AnchorEntry {
+    StateName state;
+    std::string schema;
+    std::vector<StoredFile> files;
+    std::string base_name;  // of the public checkpoint, when the anchor is a delta from it
+    std::optional<StateDigest> base;
+    std::uint64_t bytes() const;
+    friend bool operator==(const AnchorEntry&, const AnchorEntry&) = default;
+};
+
+/// A delta that spans several states.
+struct RoadEntry {
+    StateName from;
+    StateName to;
+    StoredFile delta;
+    friend bool operator==(const RoadEntry&, const RoadEntry&) = default;
+};
+
+/// What a replica can start from and take short cuts along.
+struct RoadMap {
+    std::vector<AnchorEntry> anchors;  // ascending by seq
+    std::vector<RoadEntry> roads;      // ascending by from, then to
+    friend bool operator==(const RoadMap&, const RoadMap&) = default;
+};
+
+/// Another commit of the log: its slot, and the SHA-256 of its bytes.
+struct CommitRef {
+    std::uint64_t seq = 0;  // 0: none
+    std::string hash;
+    friend bool operator==(const CommitRef&, const CommitRef&) = default;
+};
+
+enum class CommitKind { kDelta, kAnchor, kMerge, kFloor, kFence, kHeartbeat, kBranch };
+std::string_view name_of(CommitKind kind);
+
+struct Commit {
+    std::string run;
+    std::uint64_t seq = 0;
+    std::uint64_t epoch = 0;
+    CommitKind kind = CommitKind::kDelta;
+    CommitRef previous;                // the commit before; none: it is the first
+    std::vector<CommitRef> ancestors;  // ever older ones, see ancestors_after(); newest first
+    std::string nonce;                 // tells one's own write from a stranger's
+    std::string writer;                // "host:pid", for people
+    std::string owner;  // of the epoch: 32 digits that one writer keeps; upkeep copies it
+    std::int64_t time_ms = 0;
+    std::int64_t expires_ms = 0;  // 0: never
+    StateName state;              // where the run stands after this commit
+    std::string schema;
+    std::uint64_t total_elements = 0;
+    std::uint64_t changed_elements = 0;
+    std::optional<StateDigest> base;           // of a delta
+    std::optional<StoredFile> delta;           // absent when nothing changed
+    std::optional<std::uint64_t> rewind_from;  // the step that was left behind
+    std::uint64_t floor = 0;                   // states below it may be gone
+    std::uint64_t anchor_seq = 0;              // of the newest anchor's state
+    CommitRef map_at;  // the newest commit before this one that carries a map
+    std::optional<RoadMap> map;
+    /// Whether this commit, rather than one before it, made the state.
+    bool makes_state() const { return state.seq == seq; }
+};
+
+/// What the commit in slot `seq`, built on `parent`, names besides its parent: for each k the
+/// newest commit whose slot, divided by 16^k, is lower than its own. So a chain of any length is
+/// gone down in a few reads, each vouched for by the one before, and one lost commit seldom breaks
+/// it.
+std::vector<CommitRef> ancestors_after(const Commit& parent, const std::string& parent_hash,
+                                       std::uint64_t seq);
+
+/// The body, one line with its newline.
+std::string write_commit(const Commit& commit);
+/// `object` may end in a signature block, which is returned apart. kCorrupt, kUnsupported.
+struct ParsedCommit {
+    Commit commit;
+    std::string_view body;             // what is signed
+    std::string_view signature_block;  // empty when unsigned
+};
+Result<ParsedCommit> parse_commit(std::string_view object, std::string_view label);
+
+}  // namespace wisp

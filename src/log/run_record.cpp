@@ -1,0 +1,86 @@
+#include "log/run_record.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.hpp"
+#include "base/limits.hpp"
+#include "base/sha256.hpp"
+#include "base/text.hpp"
+#include "log/checked_line.hpp"
+#include "log/run_keys.hpp"
+#include "log/strict_json.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr std::string_view kMark = "run";
+constexpr std::uint64_t kVersion = 1;
+constexpr std::string_view kExclusive = "exclusive";
+constexpr std::string_view kSingleWriter = "single_writer";
+constexpr std::size_t kRunDigits = 32;
+
+}  // namespace
+
+std::string write_run_record(const RunRecord& record) {
+    nlohmann::ordered_json json = {{"wisp", kMark},
+                                   {"version", kVersion},
+                                   {"nonce", record.nonce},
+                                   {"created_ms", record.created_ms},
+                                   {"mode", record.exclusive ? kExclusive : kSingleWriter}};
+    if (!record.roots.empty()) json["roots"] = nlohmann::json::array();
+    for (const PublicKey& root : record.roots) json["roots"].push_back(root.to_text());
+    if (record.origin) {
+        json["origin"] = {{"at", record.origin->at},
+                          {"run", record.origin->run},
+                          {"state_seq", record.origin->state_seq}};
+    }
+    return with_check(json.dump() + "\n");
+}
+
+Result<RunRecord> parse_run_record(std::string_view text, std::string_view label) {
+    const auto broken = [&](std::string_view problem) {
+        return fail(ErrorKind::kCorrupt, fmt::format("{} does not describe a wisp run: it has {}; "
+                                                     "check the address",
+                                                     shown(label), problem));
+    };
+    auto json = parse_strict_json(text);
+    if (!json) return broken(json.error().text);
+    std::string problem;
+    FieldReader in(*json, problem);
+    if (in.text("wisp") != kMark) in.refuse("no mark of a run");
+    if (in.ok() && (in.number("version") > kVersion || !in.array("must", 64).empty())) {
+        return fail(ErrorKind::kUnsupported,
+                    fmt::format("{} needs a newer wisp; upgrade", shown(label)));
+    }
+    RunRecord record;
+    record.nonce = in.hex("nonce", kRunDigits);
+    record.created_ms = in.time("created_ms");
+    const std::string mode = in.text("mode");
+    record.exclusive = mode == kExclusive;
+    if (!record.exclusive && mode != kSingleWriter) in.refuse("the unknown mode " + shown(mode));
+    for (const auto& value : in.array("roots", limits::kRootKeys)) {
+        auto root = PublicKey::parse(value.is_string() ? value.get<std::string>() : "");
+        if (root) {
+            record.roots.push_back(*root);
+        } else {
+            in.refuse("a root that is no key");
+        }
+    }
+    if (in.has("roots") && record.roots.empty()) in.refuse("an empty list of roots");
+    if (in.has("origin")) {
+        FieldReader origin = in.object("origin");
+        record.origin = RunRecord::Origin{origin.text("at"), origin.hex("run", kRunDigits),
+                                          origin.number("state_seq")};
+        if (in.ok() && !is_run_path(record.origin->at)) in.refuse("a path to a run that is none");
+    }
+    if (!problem.empty()) return broken(problem);
+    return record;
+}
+
+std::string run_id_of(std::string_view text) {
+    return to_hex(sha256(as_bytes(text))).substr(0, kRunDigits);
+}
+
+}  // namespace wisp

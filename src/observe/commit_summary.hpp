@@ -1,0 +1,11 @@
+// A commit as people and programs are shown it.
+#pragma once
+
+#include "log/commit_log.hpp"
+#include "wisp/run.hpp"
+
+namespace wisp {
+
+LogLine line_of(const LogEntry& entry);
+
+}  // namespace wisp

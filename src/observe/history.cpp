@@ -1,0 +1,83 @@
+#include "wisp/history.hpp"
+
+#include <algorithm>
+
+#include "base/parallel.hpp"
+#include "base/try.hpp"
+#include "log/lineage.hpp"
+#include "observe/commit_summary.hpp"
+#include "observe/replica_health.hpp"
+#include "wisp/stop.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr unsigned kRequestsAtATime = 8;
+
+HistoryLine history_line_of(const LogEntry& entry) {
+    return {line_of(entry), entry.commit.previous.hash, entry.signer.how,
+            entry.commit.makes_state()};
+}
+
+std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
+    std::uint64_t sum = 0;
+    for (const StoredFile& file : anchor.files) {
+        if (file.name.ends_with(".safetensors")) sum += file.bytes();
+    }
+    return sum;
+}
+
+}  // namespace
+
+Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
+                             const RunOptions& options) {
+    const StopScope scope(options.stop);
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    WISP_ASSIGN(const auto head, log.head(after));
+    History history;
+    if (!head) return history;
+    const std::uint64_t newest = head->commit.seq;
+    history.head_seq = newest;
+    if (newest <= after || count == 0) return history;
+    const std::uint64_t first =
+        std::max({after + 1, log.first_seq(), newest - std::min(newest, count) + 1});
+    // Read side by side, newest first; each is held against what the one above it was built on.
+    Lineage lineage(log, *head);
+    LogEntry above = *head;
+    bool begun = false;
+    history.lines.push_back(history_line_of(*head));
+    WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
+        newest - first, kRequestsAtATime,
+        [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
+        [&](std::uint64_t index, std::optional<LogEntry> entry) -> Result<void> {
+            if (begun || newest - 1 - index != above.commit.previous.seq) return {};
+            if (!entry || entry->hash != above.commit.previous.hash) {
+                WISP_ASSIGN(entry, lineage.before(above));
+            }
+            begun = !entry;
+            if (begun) return {};
+            history.lines.push_back(history_line_of(*entry));
+            above = std::move(*entry);
+            return {};
+        }));
+    std::ranges::reverse(history.lines);
+    WISP_ASSIGN(const RoadMap map, log.map_of(*head));
+    for (const RoadEntry& road : map.roads) {
+        history.roads.push_back(
+            {road.from.seq, road.from.step, road.to.seq, road.to.step, road.delta.bytes()});
+    }
+    for (const AnchorEntry& anchor : map.anchors) {
+        if (!anchor.base) history.full_bytes = weight_bytes_of(anchor);
+    }
+    return history;
+}
+
+Result<std::vector<ReplicaHealth>> read_replicas(const Location& where, const RunOptions& options) {
+    const StopScope scope(options.stop);
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    WISP_ASSIGN(const auto head, log.head());
+    WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
+    return replica_lines(log, head, now);
+}
+
+}  // namespace wisp

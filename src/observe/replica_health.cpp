@@ -1,0 +1,46 @@
+#include "observe/replica_health.hpp"
+
+#include <algorithm>
+
+#include "base/limits.hpp"
+#include "base/try.hpp"
+#include "log/heartbeat.hpp"
+#include "log/run_keys.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr std::size_t kMostReplicas = 10'000;
+
+}  // namespace
+
+Result<std::vector<ReplicaHealth>> replica_lines(const CommitLog& log,
+                                                 const std::optional<LogEntry>& head,
+                                                 std::int64_t now) {
+    const Location& where = log.where();
+    const std::string prefix = where.key(kReplicasPrefix);
+    WISP_ASSIGN(const auto objects, where.store->list(prefix, "", kMostReplicas));
+    std::vector<ReplicaHealth> replicas;
+    for (const ListedObject& object : objects) {
+        const auto bytes = read_whole(*where.store, object.key, limits::kSmallRecordBytes);
+        if (!bytes) continue;
+        const auto heartbeat = parse_heartbeat(as_text(*bytes));
+        if (!heartbeat || heartbeat->run != log.run()) continue;
+        ReplicaHealth health;
+        health.line.id = object.key.substr(prefix.size());
+        health.line.seq = heartbeat->seq;
+        health.line.step = heartbeat->step;
+        health.line.state = heartbeat->state;
+        health.line.seen_ms = std::max<std::int64_t>(0, now - object.info.modified_ms);
+        // How far behind is counted in states, which the heartbeat carries.
+        if (head && head->commit.state.count > heartbeat->count) {
+            health.line.lag_steps = head->commit.state.count - heartbeat->count;
+        }
+        health.pause_us = heartbeat->pause_us;
+        health.every_ms = heartbeat->every_ms;
+        replicas.push_back(std::move(health));
+    }
+    return replicas;
+}
+
+}  // namespace wisp

@@ -1,0 +1,259 @@
+#include "publish/publish_worker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "base/without_throwing.hpp"
+#include "wisp/stop.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr Milliseconds kFirstPause(200);
+constexpr Milliseconds kLongestPause(30'000);
+// While somebody waits in flush(): a store that is back should be noticed before they give up.
+constexpr Milliseconds kLongestAwaitedPause(2'000);
+
+}  // namespace
+
+PublishWorker::PublishWorker(Publisher publisher, AsyncPublisher::Done done, Now now)
+    : publisher_(std::move(publisher)), done_(std::move(done)), now_(std::move(now)) {
+    // Two may fail before replicas call the run stale.
+    if (const auto life = desk().commit_life()) {
+        beat_every_ = std::max(Milliseconds(1), Milliseconds(life->count() / 3));
+    }
+}
+
+PublishWorker::~PublishWorker() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    thread_.request_stop();
+    changed_.notify_all();
+}
+
+Result<void> PublishWorker::start() {
+    return without_throwing([&]() -> Result<void> {
+        thread_ = std::jthread([this](std::stop_token ending) {
+            const StopScope around(publisher_.state_->stop);
+            const StopScope scope(std::move(ending));
+            run();
+        });
+        return {};
+    });
+}
+
+void PublishWorker::run() {
+    std::unique_lock lock(mutex_);
+    while (await_work(lock)) {
+        lock.unlock();
+        turn();
+        lock.lock();
+    }
+    ended_ = true;
+    changed_.notify_all();
+}
+
+void PublishWorker::turn() {
+    {
+        // A newer step against the same state takes the place of one that could not be sent, unless
+        // that may have been committed unnoticed.
+        const std::lock_guard lock(mutex_);
+        if (waiting_ && !(sending_ && sending_->in_doubt)) {
+            sending_ = std::move(waiting_);
+            waiting_.reset();
+        }
+    }
+    const std::lock_guard desk_lock(desk_mutex_);
+    const Result<void> worked = without_throwing([&] { return work(); });
+    if (!worked && worked.error().kind == ErrorKind::kInternal) desk().set_unsettled(true);
+    // Whoever waits in flush() may rely on it that everything was told.
+    if (!worked) tell(std::unexpected(worked.error()));
+    const std::lock_guard lock(mutex_);
+    note_outcome(worked);
+    changed_.notify_all();
+}
+
+bool PublishWorker::is_due() const {
+    if (fatal_) return false;
+    if (sending_ || waiting_ || unsettled_) return true;
+    return beat_every_ && now_() >= last_commit_ + *beat_every_;
+}
+
+bool PublishWorker::has_work() const {
+    const std::lock_guard lock(mutex_);
+    return is_due();
+}
+
+/// False: stop.
+bool PublishWorker::await_work(std::unique_lock<std::mutex>& lock) {
+    if (pause_.count() > 0 && !rest(lock)) return false;
+    while (!stopping_) {
+        if (is_due()) return true;
+        if (fatal_ || !beat_every_) {
+            changed_.wait(lock);
+        } else {
+            changed_.wait_until(lock, last_commit_ + *beat_every_);
+        }
+    }
+    return false;
+}
+
+/// Nothing but the end of the publisher cuts a pause short: not even a new step.
+bool PublishWorker::rest(std::unique_lock<std::mutex>& lock) const {
+    const Time start = now_();
+    while (!stopping_) {
+        const Time end = start + (awaited_ > 0 ? std::min(pause_, kLongestAwaitedPause) : pause_);
+        if (now_() >= end) return true;
+        changed_.wait_until(lock, end);
+    }
+    return false;
+}
+
+Result<void> PublishWorker::work() {
+    if (sending_) return send();
+    if (desk().unsettled()) return desk().settle();
+    return beat();
+}
+
+void PublishWorker::note_outcome(const Result<void>& worked) {
+    unsettled_ = desk().unsettled();
+    if (worked) {
+        pause_ = Milliseconds(0);
+        return;
+    }
+    if (sending_) sending_->in_doubt = sending_->in_doubt || unsettled_;
+    last_failure_ = worked.error();
+    ++failures_;
+    if (worked.error().kind == ErrorKind::kFenced) {
+        fatal_ = worked.error();
+        for (auto* queued : {&sending_, &waiting_}) {
+            if (*queued) ledger_.miss((*queued)->ticket, *fatal_);
+            queued->reset();
+        }
+    }
+    pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
+}
+
+Result<void> PublishWorker::send() {
+    PublishReport report;
+    const PreparedStep& step = sending_->step;
+    if (desk().unsettled()) WISP_TRY(find_footing());
+    if (desk().unsettled() && desk().is_head(step)) {
+        // The answer to its commit was lost; the commit was not.
+        const Commit& commit = desk().head()->commit;
+        report.seq = commit.state.seq;
+        report.epoch = commit.epoch;
+        report.step = step.step;
+        report.kind = name_of(CommitKind::kDelta);
+        report.state = step.diff.result;
+        report.changed_elements = step.diff.changed_elements;
+        report.total_elements = step.diff.total_elements;
+        desk().set_unsettled(false);
+    } else {
+        auto committed = desk().commit(sending_->step);
+        if (!committed) {
+            // Whatever was in the way has to be looked at first.
+            if (committed.error().kind == ErrorKind::kConflict) desk().set_unsettled(true);
+            return std::unexpected(std::move(committed).error());
+        }
+        report = std::move(*committed);
+    }
+    advance(report);
+    if (const Weights* held = desk().baseline().weights(); held != nullptr) {
+        // The baseline holds what was committed, and nobody but this thread changes it.
+        desk().anchor_if_due(*held, report);
+    }
+    tell(report);
+    const std::lock_guard lock(mutex_);
+    ledger_.commit(sending_->ticket);
+    sending_.reset();
+    last_commit_ = now_();
+    return {};
+}
+
+/// Learns what the log holds. If the run has gone on to a state that the steps here were not made
+/// from, they can only be made again, from weights that only the trainer has.
+Result<void> PublishWorker::find_footing() {
+    WISP_TRY(desk().look());
+    if (desk().is_head(sending_->step)) return desk().load_map();
+    WISP_TRY(desk().stand_on_head());
+    if (desk().is_head(sending_->step)) return {};
+    if (sending_->step.diff.base == desk().at().state) return {};
+    const Error why{ErrorKind::kConflict,
+                    fmt::format("{} has gone on to another state than step {} was made from; the "
+                                "next step brings what it held",
+                                shown(desk().run()), sending_->ticket.step)};
+    drop_stranded(why);
+    return std::unexpected(why);
+}
+
+void PublishWorker::drop_stranded(const Error& why) {
+    const std::lock_guard baseline(desk().baseline_mutex());
+    const std::lock_guard lock(mutex_);
+    ledger_.miss(sending_->ticket, why);
+    sending_.reset();
+    if (!waiting_ || waiting_->step.diff.base == desk().at().state) return;
+    ledger_.miss(waiting_->ticket, why);
+    waiting_.reset();
+}
+
+/// The commit is made: the waiting step is put onto it, then the baseline follows.
+void PublishWorker::advance(PublishReport& report) {
+    const std::lock_guard baseline(desk().baseline_mutex());
+    const PreparedStep& step = sending_->step;
+    {
+        const std::lock_guard lock(mutex_);
+        if (waiting_ && step.diff.changed_elements > 0) rebase_waiting();
+    }
+    // Where the baseline had to be fetched anew, it may be there already.
+    if (desk().at().state_seq != report.seq) desk().advance(step, report);
+}
+
+void PublishWorker::rebase_waiting() {
+    if (waiting_->step.diff.base == sending_->step.diff.result) return;
+    auto rebased = without_throwing([&] { return desk().rebase(sending_->step, waiting_->step); });
+    if (rebased) {
+        waiting_->step = std::move(*rebased);
+        return;
+    }
+    // What it held is in the trainer's weights still; the next step brings it.
+    ledger_.miss(waiting_->ticket, rebased.error());
+    last_failure_ = rebased.error();
+    ++failures_;
+    waiting_.reset();
+}
+
+Result<void> PublishWorker::beat() {
+    {
+        const std::lock_guard lock(mutex_);
+        // The trainer's thread may have committed since this one saw that a heartbeat is due.
+        if (!beat_every_ || now_() < last_commit_ + *beat_every_) return {};
+    }
+    WISP_TRY(desk().heartbeat());
+    PublishReport report;
+    report.kind = name_of(CommitKind::kHeartbeat);
+    if (const auto& head = desk().head()) {
+        report.seq = head->commit.seq;
+        report.epoch = head->commit.epoch;
+        report.step = head->commit.state.step;
+        report.state = head->commit.state.digest;
+    }
+    tell(report);
+    const std::lock_guard lock(mutex_);
+    last_commit_ = now_();
+    return {};
+}
+
+void PublishWorker::tell(const Result<PublishReport>& result) {
+    if (!done_) return;
+    // What the listener throws is the listener's own affair.
+    (void)without_throwing([&]() -> Result<void> {
+        done_(result);
+        return {};
+    });
+}
+
+}  // namespace wisp

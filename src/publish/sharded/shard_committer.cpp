@@ -1,0 +1,225 @@
+#include "publish/sharded/shard_committer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/file.hpp"
+#include "base/stopwatch.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "follow/replica_updater.hpp"
+#include "log/run_keys.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+
+Result<void> RecordReplica::save(const ReplicaRecord& record) {
+    at_ = record;
+    return {};
+}
+
+Result<ApplyReport> RecordReplica::apply(const std::vector<fs::path>&, const ReplicaRecord&) {
+    return fail(ErrorKind::kInternal, label() + " holds no weights");
+}
+
+Result<void> RecordReplica::adopt(const fs::path&, const ReplicaRecord&) {
+    return fail(ErrorKind::kInternal, label() + " holds no weights");
+}
+
+WovenDesk::WovenDesk(std::unique_ptr<RecordReplica> record, CommitLog log,
+                     const PublishOptions& options)
+    : PublishDesk(std::move(log), *record, options), record_(std::move(record)) {}
+
+Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs::path& scratch,
+                                                   const PublishOptions& options) {
+    if (options.codec != Codec::kCompact || options.public_base) {
+        return fail(ErrorKind::kInvalid,
+                    "a sharded trainer writes compact deltas and whole anchors; leave codec and "
+                    "public base alone");
+    }
+    WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
+    std::optional<PendingFolder> temporary;
+    fs::path folder = scratch;
+    if (folder.empty()) {
+        WISP_ASSIGN(PendingFolder made, PendingFolder::temporary({}));
+        temporary.emplace(std::move(made));
+        folder = temporary->path();
+    }
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return std::unexpected(file_error("create", folder, error.value()));
+    WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
+    auto record = std::make_unique<RecordReplica>(folder, std::move(temporary), std::move(lock));
+    std::unique_ptr<WovenDesk> desk(new WovenDesk(std::move(record), std::move(log), options));
+    WISP_TRY(desk->start());
+    return desk;
+}
+
+Result<void> WovenDesk::follow_head() {
+    if (head()) at_ = record_at(at_, *head());
+    set_unsettled(false);
+    return {};
+}
+
+Result<ShardCall> WovenDesk::call(const Schema& schema, std::uint64_t step, bool whole) {
+    if (unsettled()) WISP_TRY(settle());
+    landing_.reset();
+    ShardCall call;
+    call.step = step;
+    call.epoch = epoch();
+    const Commit* commit = head() ? &head()->commit : nullptr;
+    const bool has_state = commit != nullptr && commit->state.seq != 0;
+    if (has_state && step <= commit->state.step) ++call.epoch;
+    if (has_state && !whole && commit->schema == schema.digest()) {
+        // The same step once more is not a rewind unless its weights differ: the draft decides.
+        call.base = commit->state.digest;
+    } else {
+        call.part = ShardPart::kWhole;
+    }
+    return call;
+}
+
+Result<void> WovenDesk::require_base(const GatheredSlips& gathered, const ShardCall& call) const {
+    if (gathered.state == call.base) return {};
+    std::string ranks;
+    for (std::size_t rank = 0; rank < std::min(expected_.size(), gathered.slips.size()); ++rank) {
+        const ShardSlip& slip = gathered.slips[rank];
+        const Expected& expected = expected_[rank];
+        if (slip.spans == expected.spans && slip.state != expected.state) {
+            ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+        }
+    }
+    return fail(ErrorKind::kWrongBase,
+                fmt::format("the blocks that the ranks hold are not the state that step {} stands "
+                            "on{}; take them from the bucket again",
+                            call.step,
+                            ranks.empty() ? "; which rank's cannot be told"
+                                          : ": wrong are those of rank " + ranks));
+}
+
+Result<StoredFile> WovenDesk::upload_woven(const WovenHead& head, const ShardCall& call,
+                                           std::string name) {
+    const OwnedFile file(new_file("woven"));
+    {
+        WISP_ASSIGN(PendingFile pending, PendingFile::create(file.path()));
+        WISP_TRY(pending.append(head.object));
+        WISP_TRY(pending.commit_unsynced());
+    }
+    const auto name_key = [&](std::string_view hash, PartNumber part) {
+        const ObjectName object{call.step, call.epoch, hash, part};
+        return call.part == ShardPart::kDelta ? woven_delta_key(object) : woven_anchor_key(object);
+    };
+    WISP_ASSIGN(StoredFile stored, uploader().upload(file.path(), std::move(name), name_key));
+    stored.woven = true;
+    stored.parts.insert(stored.parts.end(), head.parts.begin(), head.parts.end());
+    return stored;
+}
+
+Result<AnchorEntry> WovenDesk::upload_whole(const GatheredSlips& gathered, const Schema& schema,
+                                            const ShardCall& call) {
+    AnchorEntry anchor;
+    anchor.schema = schema.digest();
+    WISP_ASSIGN(StoredFile file, upload_woven(weave_whole(gathered, schema, options().metadata),
+                                              call, "model.safetensors"));
+    anchor.files.push_back(std::move(file));
+    WISP_TRY(upload_side_files(call.step, call.epoch, anchor));
+    return anchor;
+}
+
+void WovenDesk::take_counts(const GatheredSlips& gathered, PublishReport& report) {
+    const UploadCounts counts = uploader().take_counts();
+    report.uploaded_bytes = counts.uploaded_bytes + gathered.part_bytes;
+    report.reused_bytes = counts.reused_bytes;
+}
+
+void WovenDesk::remember(const GatheredSlips& gathered, const ShardCall& call) {
+    expected_.clear();
+    for (const ShardSlip& slip : gathered.slips) {
+        StateDigest state = slip.state;
+        if (call.part == ShardPart::kDelta) state += slip.touched_after - slip.touched_before;
+        expected_.push_back({slip.spans, state});
+    }
+}
+
+Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schema& schema,
+                                              const std::vector<Bytes>& slips) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const GatheredSlips gathered, gather_slips(slips, schema, call));
+    const bool has_delta = call.part == ShardPart::kDelta;
+    DiffReport diff;
+    diff.total_elements = diff.changed_elements = schema.total_elements();
+    diff.result = gathered.state;
+    std::optional<WovenHead> woven;
+    if (has_delta) {
+        WISP_TRY(require_base(gathered, call));
+        DeltaFacts facts;
+        facts.step = call.step;
+        facts.total_elements = schema.total_elements();
+        facts.base = call.base;
+        facts.touched = gathered.touched_before;
+        facts.result = call.base - gathered.touched_before + gathered.touched_after;
+        facts.schema_digest = schema.digest();
+        WISP_ASSIGN(woven, weave_delta(gathered, schema, facts));
+        diff.base = facts.base;
+        diff.result = facts.result;
+        diff.changed_elements = facts.changed_elements;
+    }
+    WISP_ASSIGN(StepDraft draft, draft_step(call.step, diff, has_delta));
+    if (draft.present) return draft.report;
+    if (draft.commit.epoch != call.epoch) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} moved on while step {} was being sent; publish again",
+                                shown(where().url), call.step));
+    }
+    std::optional<AnchorEntry> anchor;
+    if (!has_delta) {
+        WISP_ASSIGN(anchor, upload_whole(gathered, schema, call));
+    } else if (diff.changed_elements > 0) {
+        WISP_ASSIGN(draft.commit.delta, upload_woven(*woven, call, ""));
+        draft.report.delta_bytes = draft.commit.delta->bytes();
+    }
+    take_counts(gathered, draft.report);
+    draft.report.upload_seconds = timer.seconds();
+    landing_ = diff.result;
+    auto report = place_step(std::move(draft), std::move(anchor));
+    if (report || report.error().kind != ErrorKind::kUnavailable) landing_.reset();
+    if (!report) return report;
+    at_ = record_at(at_, *head());
+    remember(gathered, call);
+    return report;
+}
+
+std::optional<ShardCall> WovenDesk::anchor_call() const {
+    if (unsettled() || !head() || head()->commit.state.seq == 0 || !anchor_due()) {
+        return std::nullopt;
+    }
+    const StateName& state = head()->commit.state;
+    return ShardCall{ShardPart::kAnchor, state.step, epoch(), state.digest};
+}
+
+Result<PublishReport> WovenDesk::commit_anchor(const ShardCall& call, const Schema& schema,
+                                               const std::vector<Bytes>& slips) {
+    const Stopwatch timer;
+    WISP_ASSIGN(const GatheredSlips gathered, gather_slips(slips, schema, call));
+    WISP_TRY(require_base(gathered, call));
+    if (unsettled() || anchor_call() != call) {
+        return fail(ErrorKind::kConflict,
+                    fmt::format("{} moved on while an anchor of step {} was being sent",
+                                shown(where().url), call.step));
+    }
+    WISP_ASSIGN(AnchorEntry anchor, upload_whole(gathered, schema, call));
+    PublishReport report;
+    report.kind = name_of(CommitKind::kAnchor);
+    report.step = call.step;
+    report.epoch = call.epoch;
+    report.state = call.base;
+    take_counts(gathered, report);
+    report.upload_seconds = timer.seconds();
+    WISP_TRY(place_anchor(std::move(anchor), report));
+    report.seq = head()->commit.seq;
+    return report;
+}
+
+}  // namespace wisp

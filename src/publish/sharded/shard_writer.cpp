@@ -1,0 +1,310 @@
+// One rank of a sharded trainer: its blocks, coded and uploaded.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.hpp"
+#include "base/limits.hpp"
+#include "base/owned_file.hpp"
+#include "base/parallel.hpp"
+#include "base/pending_folder.hpp"
+#include "base/stopwatch.hpp"
+#include "base/try.hpp"
+#include "delta/delta_writer.hpp"
+#include "log/run_keys.hpp"
+#include "publish/sharded/owned_blocks.hpp"
+#include "publish/sharded/shard_manifest.hpp"
+#include "publish/uploader.hpp"
+#include "wisp/shard.hpp"
+#include "wisp/stop.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+SpanViews views_of(const std::vector<Bytes>& kept) {
+    return {kept.begin(), kept.end()};
+}
+
+}  // namespace
+
+struct ShardWriter::State {
+    State(const Location& run, Schema given, std::uint64_t number, std::vector<BlockSpan> held,
+          const ShardOptions& asked)
+        : own(std::move(given), std::move(held), asked.log2_block_elements, asked.threads),
+          rank(number),
+          options(asked),
+          scratch(asked.scratch),
+          uploader(run, asked.parallel_uploads, std::max<std::uint64_t>(1, asked.part_bytes)) {}
+
+    /// What was coded and is not known to be committed.
+    struct Pending {
+        ShardSlip slip;
+        OwnedFile file;            // the strand
+        std::vector<Bytes> whole;  // of kWhole, instead of a delta: the spans
+        StoredFile stored;
+        bool reused = false;
+    };
+
+    /// Between begin() and finish().
+    struct Coding {
+        Pending pending;
+        std::optional<PendingFile> file;
+        std::vector<BlockEncoder> encoders;
+        std::size_t next_span = 0;
+        std::size_t next_block = 0;
+        Stopwatch timer;
+    };
+
+    OwnBlocks own;
+    std::uint64_t rank;
+    ShardOptions options;
+    std::optional<PendingFolder> temporary;
+    fs::path scratch;
+    Uploader uploader;
+    std::vector<Bytes> kept;  // of each span
+    std::optional<StateDigest> base;
+    std::optional<Pending> pending;
+    std::optional<Coding> coding;
+    std::uint64_t files_made = 0;
+
+    ShardSlip new_slip(const ShardCall& call) const {
+        ShardSlip slip;
+        slip.rank = rank;
+        slip.call = call;
+        slip.schema = own.schema().digest();
+        slip.log2_block_elements = options.log2_block_elements;
+        slip.spans = own.spans();
+        return slip;
+    }
+
+    fs::path new_file() { return scratch / fmt::format("strand-{}-{}", rank, files_made++); }
+
+    Result<void> check_views(const SpanViews& views, std::size_t first) const {
+        bool right = views.size() <= own.spans().size() - first;
+        for (std::size_t i = 0; right && i < views.size(); ++i) {
+            right = views[i].size() == own.span_bytes(first + i);
+        }
+        if (right) return {};
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("rank {}: the weights given are not those of its blocks", rank));
+    }
+
+    /// The blocks of the next spans.
+    Result<void> code_delta(const SpanViews& views, Coding& into) {
+        const std::size_t first = into.next_block;
+        const auto& blocks = own.blocks();
+        std::size_t end = first;
+        while (end < blocks.size() && blocks[end].span < into.next_span + views.size()) ++end;
+        ShardSlip& slip = into.pending.slip;
+        WISP_TRY(ordered_parallel<WrittenBlock>(
+            end - first, static_cast<unsigned>(into.encoders.size()),
+            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+                const OwnBlock& block = blocks[first + index];
+                return encode_compact(own.tensor_of(block), block.range, block.of(kept[block.span]),
+                                      block.of(views[block.span - into.next_span]),
+                                      own.seed_of(block), into.encoders[thread]);
+            },
+            [&](std::uint64_t, WrittenBlock block) -> Result<void> {
+                slip.state += block.old_state;
+                slip.touched_before += block.touched.before;
+                slip.touched_after += block.touched.after;
+                slip.blocks.push_back({block.encoded.coded.size(), block.encoded.changed_elements});
+                return into.file->append(block.encoded.coded);
+            }));
+        into.next_block = end;
+        return {};
+    }
+
+    /// What is short goes into the slip, the rest into the bucket.
+    Result<void> send(Pending& out) {
+        const bool delta = out.slip.call.part == ShardPart::kDelta;
+        WISP_ASSIGN(const MappedFile mapped, MappedFile::open(out.file.path()));
+        out.slip.parts.clear();
+        out.slip.payload.clear();
+        if (mapped.bytes().size() <= options.inline_bytes) {
+            out.slip.payload.assign(mapped.bytes().begin(), mapped.bytes().end());
+            return {};
+        }
+        const auto name_key = [&](std::string_view hash, PartNumber part) {
+            const ObjectName name{out.slip.call.step, out.slip.call.epoch, hash, part};
+            return delta ? woven_delta_key(name) : woven_anchor_key(name);
+        };
+        WISP_ASSIGN(out.stored, uploader.upload(out.file.path(), "", name_key));
+        out.reused = uploader.take_counts().reused_bytes > 0;
+        out.slip.parts = out.stored.parts;
+        return {};
+    }
+};
+
+ShardWriter::ShardWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ShardWriter::ShardWriter(ShardWriter&&) noexcept = default;
+ShardWriter& ShardWriter::operator=(ShardWriter&&) noexcept = default;
+ShardWriter::~ShardWriter() = default;
+
+Result<ShardWriter> ShardWriter::open(const Location& run, Schema schema, std::uint64_t rank,
+                                      std::vector<BlockSpan> spans, const ShardOptions& options) {
+    if (options.log2_block_elements < limits::kMinLog2BlockElements ||
+        options.log2_block_elements > limits::kMaxLog2BlockElements) {
+        return fail(ErrorKind::kInvalid, fmt::format("blocks of 2^{} elements cannot be; take 6 to "
+                                                     "24",
+                                                     options.log2_block_elements));
+    }
+    WISP_TRY(count_blocks(spans, schema, options.log2_block_elements));
+    auto state = std::make_unique<State>(run, std::move(schema), rank, std::move(spans), options);
+    WISP_ASSIGN(PendingFolder folder, PendingFolder::temporary(options.scratch));
+    state->scratch = folder.path();
+    state->temporary.emplace(std::move(folder));
+    return ShardWriter(std::move(state));
+}
+
+const std::optional<StateDigest>& ShardWriter::base() const {
+    return state_->base;
+}
+
+Result<void> ShardWriter::adopt(const Weights& whole, const StateDigest& state) {
+    const StopScope scope(state_->options.stop);
+    WISP_TRY(require_same_schema(state_->own.schema(), "the trainer", whole.schema(), "the run"));
+    drop();
+    state_->base.reset();
+    state_->kept.assign(state_->own.spans().size(), {});
+    for (std::size_t i = 0; i < state_->own.spans().size(); ++i) {
+        const BlockSpan& span = state_->own.spans()[i];
+        const auto tensor = static_cast<std::size_t>(span.tensor);
+        const unsigned element_bytes =
+            traits_of(state_->own.schema().tensors()[tensor].dtype).element_bytes;
+        const auto bytes = whole.bytes(tensor).subspan(
+            static_cast<std::size_t>(span.first_block << state_->options.log2_block_elements) *
+                element_bytes,
+            state_->own.span_bytes(i));
+        state_->kept[i].assign(bytes.begin(), bytes.end());
+    }
+    state_->base = state;
+    return {};
+}
+
+Result<void> ShardWriter::begin(const ShardCall& call) {
+    drop();
+    const bool based = state_->base && *state_->base == call.base;
+    if (call.part == ShardPart::kAnchor || (call.part == ShardPart::kDelta && !based)) {
+        return fail(ErrorKind::kWrongBase,
+                    fmt::format("rank {} does not hold the blocks of the state that step {} stands "
+                                "on; take them from the bucket",
+                                state_->rank, call.step));
+    }
+    State::Coding& coding = state_->coding.emplace();
+    coding.pending.slip = state_->new_slip(call);
+    if (call.part == ShardPart::kWhole) return {};
+    coding.pending.file = OwnedFile(state_->new_file());
+    WISP_ASSIGN(PendingFile file, PendingFile::create(coding.pending.file.path()));
+    coding.file.emplace(std::move(file));
+    coding.encoders.resize(thread_count(state_->options.threads));
+    return {};
+}
+
+Result<void> ShardWriter::add(const SpanViews& spans) {
+    const StopScope scope(state_->options.stop);
+    if (!state_->coding) {
+        return fail(ErrorKind::kInvalid, fmt::format("rank {} has not begun", state_->rank));
+    }
+    State::Coding& coding = *state_->coding;
+    WISP_TRY(state_->check_views(spans, coding.next_span));
+    if (coding.file) {
+        WISP_TRY(state_->code_delta(spans, coding));
+    } else {
+        for (const auto& view : spans) coding.pending.whole.emplace_back(view.begin(), view.end());
+    }
+    coding.next_span += spans.size();
+    return {};
+}
+
+Result<CodedShard> ShardWriter::finish() {
+    if (!state_->coding || state_->coding->next_span != state_->own.spans().size()) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("rank {} was not given all of its blocks", state_->rank));
+    }
+    State::Coding coding = std::move(*state_->coding);
+    state_->coding.reset();
+    CodedShard coded;
+    for (const OwnBlock& block : state_->own.blocks())
+        coded.total_elements += block.range.element_count;
+    if (coding.file) {
+        WISP_TRY(coding.file->commit_unsynced());
+        for (const SlipBlock& block : coding.pending.slip.blocks) {
+            coded.changed_elements += block.changed;
+            coded.payload_bytes += block.bytes;
+        }
+    } else {
+        coded.changed_elements = coded.total_elements;
+        coded.payload_bytes = state_->own.total_bytes();
+    }
+    coded.seconds = coding.timer.seconds();
+    state_->pending.emplace(std::move(coding.pending));
+    return coded;
+}
+
+Result<CodedShard> ShardWriter::code(const ShardCall& call, const SpanViews& spans) {
+    WISP_TRY(begin(call));
+    WISP_TRY(add(spans));
+    return finish();
+}
+
+Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
+    const StopScope scope(state_->options.stop);
+    if (call.part != ShardPart::kAnchor) {
+        if (!state_->pending || state_->pending->slip.call != call) {
+            return fail(ErrorKind::kInvalid, fmt::format("rank {} has coded nothing for step {}",
+                                                         state_->rank, call.step));
+        }
+        State::Pending& pending = *state_->pending;
+        if (call.part == ShardPart::kWhole) {
+            const SpanViews views = views_of(pending.whole);
+            WISP_ASSIGN(pending.slip.state, state_->own.digest(views));
+            pending.file = OwnedFile(state_->new_file());
+            WISP_TRY(state_->own.write_strand(views, pending.file.path()));
+        }
+        WISP_TRY(state_->send(pending));
+        return write_slip(pending.slip);
+    }
+    if (!state_->base || *state_->base != call.base) {
+        return fail(ErrorKind::kWrongBase, fmt::format("rank {} does not hold the blocks of the "
+                                                       "state of step {}",
+                                                       state_->rank, call.step));
+    }
+    State::Pending anchor;
+    anchor.slip = state_->new_slip(call);
+    const SpanViews views = views_of(state_->kept);
+    WISP_ASSIGN(anchor.slip.state, state_->own.digest(views));
+    anchor.file = OwnedFile(state_->new_file());
+    WISP_TRY(state_->own.write_strand(views, anchor.file.path()));
+    WISP_TRY(state_->send(anchor));
+    return write_slip(anchor.slip);
+}
+
+Result<void> ShardWriter::advance(const StateDigest& state) {
+    const StopScope scope(state_->options.stop);
+    if (!state_->pending) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("rank {} has coded nothing that could be committed", state_->rank));
+    }
+    State::Pending pending = std::move(*state_->pending);
+    state_->pending.reset();
+    if (pending.slip.call.part == ShardPart::kWhole) {
+        state_->kept = std::move(pending.whole);
+    } else if (auto moved =
+                   state_->own.apply(pending.file.path(), pending.slip.blocks, state_->kept);
+               !moved) {
+        state_->base.reset();
+        return moved;
+    }
+    state_->base = state;
+    if (!pending.reused) return {};
+    return state_->uploader.confirm(pending.stored, pending.file.path());
+}
+
+void ShardWriter::drop() {
+    state_->pending.reset();
+    state_->coding.reset();
+}
+
+}  // namespace wisp

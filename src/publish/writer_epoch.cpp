@@ -1,0 +1,97 @@
+// Who owns a run: epochs and fences.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/try.hpp"
+#include "log/strict_json.hpp"
+#include "publish/run_writer.hpp"
+
+namespace wisp {
+namespace {
+
+constexpr int kRaces = 100;
+
+}  // namespace
+
+// Who this baseline is as a writer lies beside it, so that one process per step is one writer. The
+// name is kept before it is used and stands in every commit: a commit whose answer was lost, to a
+// process that may have died since, is known again. The epoch tells a writer that was fenced from
+// one that never wrote; losing it costs a fence at the next start, nothing else.
+Result<std::uint64_t> PublishDesk::recall_owner() {
+    const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
+    if (!mapped && mapped.error().kind != ErrorKind::kNotFound) {
+        return std::unexpected(mapped.error());
+    }
+    if (const auto json = parse_strict_json(mapped ? as_text(mapped->bytes()) : ""); json) {
+        std::string problem;
+        FieldReader in(*json, problem);
+        const std::string run = in.text("run");
+        const std::string owner = in.hex("owner", 32);
+        const std::uint64_t epoch = in.number("epoch");
+        if (problem.empty() && run == log_.run()) {
+            owner_ = owner;
+            return epoch;
+        }
+    }
+    owner_ = log_.random_hex(16);
+    // Under a name that is not kept, it would be fenced by itself after the next start.
+    WISP_TRY(keep_owner());
+    return std::uint64_t{0};
+}
+
+Result<void> PublishDesk::keep_owner() const {
+    const nlohmann::json json = {{"run", log_.run()}, {"owner", owner_}, {"epoch", epoch_}};
+    WISP_ASSIGN(auto file, PendingFile::create(baseline_.scratch() / "writer.json"));
+    WISP_TRY(file.append(as_bytes(json.dump())));
+    return file.commit();
+}
+
+Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
+    if (head.commit.epoch <= epoch_) return {};
+    if (head.commit.owner != owner_) return std::unexpected(fenced(head));
+    // A rewind of ours whose answer was lost.
+    epoch_ = head.commit.epoch;
+    (void)keep_owner();
+    return {};
+}
+
+Error PublishDesk::fenced(const LogEntry& by) const {
+    return Error{
+        ErrorKind::kFenced,
+        fmt::format("{} was taken over by {} with epoch {} (this writer has {}); stop, or "
+                    "take it back with --take-over",
+                    shown(log_.where().url), shown(by.commit.writer), by.commit.epoch, epoch_)};
+}
+
+Result<void> PublishDesk::take_run() {
+    WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
+    WISP_ASSIGN(const std::uint64_t remembered, recall_owner());
+    epoch_ = remembered;
+    if (head_ && head_->commit.owner == owner_) {
+        WISP_TRY(accept_epoch(*head_));
+        if (log_.counts(*head_)) return {};
+        // The certificate it was signed under has ended: the renewed one vouches for it again.
+        WISP_TRY(append_beside(draft(CommitKind::kHeartbeat), [](Commit&, std::uint64_t) {}));
+        return {};
+    }
+    if (head_ && remembered != 0 && remembered < head_->commit.epoch && !options_.take_over) {
+        return std::unexpected(fenced(*head_));
+    }
+    for (int race = 0; race < kRaces; ++race) {
+        // An empty run is fenced too: two that start it together must not share an epoch.
+        epoch_ = head_ ? head_->commit.epoch + 1 : 1;
+        const auto fence = [&](std::uint64_t) { return draft(CommitKind::kFence); };
+        WISP_ASSIGN(auto appended, log_.append(fence, head_, options_.signer));
+        head_ = std::move(appended.entry);
+        if (!appended.won) continue;
+        (void)keep_owner();
+        return {};
+    }
+    return fail(ErrorKind::kConflict,
+                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
+}
+
+}  // namespace wisp

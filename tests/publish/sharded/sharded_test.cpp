@@ -1,0 +1,267 @@
+// Sharded trainers: what the ranks put into the bucket is what one trainer would have.
+#include <gtest/gtest.h>
+
+#include "delta/delta_writer.hpp"
+#include "follow/object_fetcher.hpp"
+#include "log/commit_log.hpp"
+#include "publish/sharded/shard_manifest.hpp"
+#include "simulated_ranks.hpp"
+#include "store/memory_store.hpp"
+#include "wisp/follower.hpp"
+#include "wisp/maintenance.hpp"
+
+namespace wisp::testing {
+namespace {
+
+/// Takes what it is given and then stops answering.
+class SilentStore : public MemoryStore {
+  public:
+    using MemoryStore::MemoryStore;
+    bool silent = false;
+    Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override {
+        auto created = MemoryStore::create(key, bytes);
+        if (silent) return fail(ErrorKind::kUnavailable, "no answer");
+        return created;
+    }
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override {
+        if (silent) return fail(ErrorKind::kUnavailable, "no answer");
+        return MemoryStore::read(key, offset, into);
+    }
+};
+
+class Sharded : public ::testing::Test {
+  protected:
+    Sharded() { value_of(init_run(run_, {})); }
+
+    Checkpoint state(std::size_t i) const { return value_of(Checkpoint::open(steps_.state(i))); }
+    Schema schema() const { return state(0).schema(); }
+
+    WovenPublisher open(std::uint64_t anchor_every = 0) {
+        PublishOptions options;
+        options.anchor_every = anchor_every;
+        return value_of(WovenPublisher::open(run_, folder_ / "rank0", options));
+    }
+
+    LogEntry head() const { return *value_of(value_of(CommitLog::open(run_, {})).head()); }
+
+    Bytes fetched(const StoredFile& file) {
+        ObjectFetcher fetcher(run_, folder_ / "fetched", 2);
+        return read_bytes(value_of(fetcher.fetch(file)));
+    }
+
+    /// The delta of one trainer, with blocks of another size than diff() takes.
+    Bytes unsharded(std::size_t from, std::size_t to, unsigned log2) {
+        const Checkpoint before = state(from);
+        const Checkpoint after = state(to);
+        const fs::path path = folder_ / "unsharded";
+        DeltaWriter writer =
+            value_of(DeltaWriter::create(path, Codec::kCompact, before.schema(), log2));
+        const BlockGrid grid(before.schema(), log2);
+        const auto seeds = seeds_of(before.schema());
+        WriteWorker worker;
+        for (std::uint64_t b = 0; b < grid.count(); ++b) {
+            const BlockRange range = grid[b];
+            value_of(writer.add(range, writer.encode(range, range.of(before.bytes(range.tensor)),
+                                                     range.of(after.bytes(range.tensor)),
+                                                     seeds[range.tensor], worker)));
+        }
+        value_of(writer.finish(writer.old_state(), to));
+        return read_bytes(path);
+    }
+
+    CheckpointSteps steps_{6};
+    TempFolder folder_;
+    std::shared_ptr<SilentStore> store_ = std::make_shared<SilentStore>(system_clock());
+    Location run_{store_, "runs/a", "memory:a"};
+};
+
+TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
+    for (const std::size_t ranks : {1, 2, 3, 5}) {
+        for (const std::uint64_t inline_bytes : {0, 150, 1 << 20}) {
+            run_.prefix = "runs/" + std::to_string(ranks) + "-" + std::to_string(inline_bytes);
+            value_of(init_run(run_, {}));
+            WovenPublisher publisher = open();
+            SimulatedRanks trainer(run_, schema(), ranks, 6, inline_bytes);
+            trainer.publish(publisher, state(0), 0);
+            const PublishReport report = trainer.publish(publisher, state(1), 1);
+            EXPECT_EQ(report.state, steps_.digest(1));
+            const LogEntry entry = head();
+            ASSERT_TRUE(entry.commit.delta && entry.commit.delta->woven);
+            EXPECT_EQ(fetched(*entry.commit.delta), unsharded(0, 1, 6));
+            const std::size_t parts = entry.commit.delta->parts.size();
+            EXPECT_TRUE(inline_bytes != 0 || parts > ranks);
+            EXPECT_TRUE(inline_bytes != 1 << 20 || parts == 1);
+        }
+    }
+}
+
+TEST_F(Sharded, WithTheUsualBlocksItIsTheFileThatDiffWrites) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 3, kShardLog2BlockElements);
+    trainer.publish(publisher, state(0), 0);
+    trainer.publish(publisher, state(1), 1);
+    EXPECT_EQ(fetched(*head().commit.delta), read_bytes(steps_.delta(0, 1)));
+}
+
+TEST_F(Sharded, AFollowerFollowsWovenAnchorsAndDeltas) {
+    WovenPublisher publisher = open(2);
+    SimulatedRanks trainer(run_, schema(), 3, 6);
+    auto replica = value_of(open_folder_replica(folder_ / "replica"));
+    Follower follower = value_of(Follower::open(run_, *replica, {}));
+    for (std::size_t i = 0; i < 6; ++i) {
+        const PublishReport report = trainer.publish(publisher, state(i), i);
+        EXPECT_EQ(report.kind, i == 0 ? "anchor" : "delta");
+        EXPECT_EQ(report.anchored, i % 2 == 0);
+        EXPECT_TRUE(value_of(follower.catch_up()).moved);
+        EXPECT_TRUE(steps_.holds(folder_ / "replica", i));
+        auto late = value_of(open_memory_replica());
+        Follower joiner = value_of(Follower::open(run_, *late, {}));
+        EXPECT_TRUE(value_of(joiner.catch_up()).moved);
+        EXPECT_EQ(value_of(digest_of(*late->weights())), steps_.digest(i));
+    }
+}
+
+TEST_F(Sharded, UpkeepWorksOverWovenObjects) {
+    WovenPublisher publisher = open(5);
+    SimulatedRanks trainer(run_, schema(), 4, 6);
+    for (std::size_t i = 0; i < 6; ++i) trainer.publish(publisher, state(i), i);
+    UpkeepOptions upkeep;
+    EXPECT_TRUE(value_of(scrub_run(run_, upkeep, true)).findings.empty());
+    value_of(export_step(run_, 4, folder_ / "exported", upkeep));
+    EXPECT_TRUE(steps_.holds(folder_ / "exported", 4));
+    value_of(compact_run(run_, upkeep));
+    RetainOptions retain;
+    retain.keep_anchors = 1;
+    retain.grace = Milliseconds(0);
+    value_of(retain_run(run_, retain));
+    EXPECT_TRUE(value_of(scrub_run(run_, upkeep, true)).findings.empty());
+    auto late = value_of(open_memory_replica());
+    Follower joiner = value_of(Follower::open(run_, *late, {}));
+    EXPECT_TRUE(value_of(joiner.catch_up()).moved);
+    EXPECT_EQ(value_of(digest_of(*late->weights())), steps_.digest(5));
+}
+
+TEST_F(Sharded, AnotherNumberOfRanksGoesOnAndSoDoesOneTrainer) {
+    std::size_t step = 0;
+    for (const std::size_t ranks : {2, 3, 1}) {
+        WovenPublisher publisher = open();
+        SimulatedRanks trainer(run_, schema(), ranks, 6);
+        if (step > 0) trainer.adopt(state(step - 1));
+        EXPECT_EQ(trainer.publish(publisher, state(step), step).kind,
+                  step == 0 ? "anchor" : "delta");
+        ++step;
+    }
+    auto baseline = value_of(open_memory_replica());
+    Publisher alone = value_of(Publisher::open(run_, *baseline, {}));
+    EXPECT_EQ(value_of(alone.publish(state(step), step)).kind, "delta");
+}
+
+TEST_F(Sharded, AStepThatWasNotCommittedLosesNothing) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    trainer.publish(publisher, state(0), 0);
+    const ShardCall lost = value_of(publisher.call(trainer.schema(), 1));
+    (void)trainer.slips(lost, state(1));  // and then a rank dies
+    const PublishReport report = trainer.publish(publisher, state(2), 2);
+    EXPECT_EQ(report.kind, "delta");
+    EXPECT_EQ(report.state, steps_.digest(2));
+}
+
+TEST_F(Sharded, ACommitWithoutAnAnswerIsFoundAtTheNextCall) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    trainer.publish(publisher, state(0), 0);
+    const ShardCall call = value_of(publisher.call(trainer.schema(), 1));
+    const Slips slips = trainer.slips(call, state(1));
+    store_->silent = true;
+    const auto report = publisher.commit(call, trainer.schema(), slips);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().kind, ErrorKind::kUnavailable);
+    EXPECT_EQ(publisher.result(), steps_.digest(1));
+    EXPECT_FALSE(publisher.call(trainer.schema(), 2));
+    store_->silent = false;
+    const ShardCall next = value_of(publisher.call(trainer.schema(), 2));
+    EXPECT_EQ(next.base, steps_.digest(1)) << "it had landed";
+    trainer.advance(next.base);
+    EXPECT_EQ(trainer.publish(publisher, state(2), 2).state, steps_.digest(2));
+}
+
+TEST_F(Sharded, GoingBackIsARewindAndTheSameStepAgainIsPresent) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    for (std::size_t i = 0; i < 3; ++i) trainer.publish(publisher, state(i), i);
+    EXPECT_EQ(trainer.publish(publisher, state(2), 2).kind, "present");
+    const PublishReport report = trainer.publish(publisher, state(3), 1);
+    EXPECT_TRUE(report.rewound && report.anchored);
+    EXPECT_EQ(head().commit.epoch, report.epoch);
+    EXPECT_EQ(trainer.publish(publisher, state(4), 2).kind, "delta");
+}
+
+TEST_F(Sharded, ARankWithOtherBlocksThanTheBaseIsNamed) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 3, 6);
+    trainer.publish(publisher, state(0), 0);
+    trainer.publish(publisher, state(1), 1);
+    value_of(trainer.writer(2).adopt(state(0), steps_.digest(1)));
+    const ShardCall call = value_of(publisher.call(trainer.schema(), 2));
+    const auto report = publisher.commit(call, trainer.schema(), trainer.slips(call, state(2)));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().kind, ErrorKind::kWrongBase);
+    EXPECT_NE(report.error().text.find("rank 2"), std::string::npos) << report.error().text;
+    trainer.adopt(state(1));
+    EXPECT_EQ(trainer.publish(publisher, state(2), 2).state, steps_.digest(2));
+}
+
+TEST_F(Sharded, ANewerWriterFencesTheRanks) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    trainer.publish(publisher, state(0), 0);
+    auto baseline = value_of(open_memory_replica());
+    Publisher other = value_of(Publisher::open(run_, *baseline, {}));
+    value_of(other.publish(state(1), 1));
+    const ShardCall call = value_of(publisher.call(trainer.schema(), 2));
+    const auto report = publisher.commit(call, trainer.schema(), trainer.slips(call, state(2)));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().kind, ErrorKind::kFenced);
+}
+
+TEST_F(Sharded, EveryBlockIsNeededOnce) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    const ShardCall call = value_of(publisher.call(trainer.schema(), 0));
+    Slips slips = trainer.slips(call, state(0));
+    const auto refused = [&](const Slips& given) {
+        const auto report = publisher.commit(call, trainer.schema(), given);
+        return !report && report.error().kind == ErrorKind::kInvalid;
+    };
+    EXPECT_TRUE(refused({}));
+    EXPECT_TRUE(refused({slips[0]}));
+    EXPECT_TRUE(refused({slips[0], slips[0]}));
+    EXPECT_TRUE(refused({slips[1], slips[0]}));
+    EXPECT_TRUE(refused({slips[0], slips[1], slips[1]}));
+    EXPECT_TRUE(publisher.commit(call, trainer.schema(), slips));
+}
+
+TEST_F(Sharded, ASlipCutAnywhereOrOfAnotherCallIsRefused) {
+    WovenPublisher publisher = open();
+    SimulatedRanks trainer(run_, schema(), 2, 6);
+    trainer.publish(publisher, state(0), 0);
+    const ShardCall call = value_of(publisher.call(trainer.schema(), 1));
+    const auto slip = trainer.slips(call, state(1)).front();
+    EXPECT_TRUE(parse_slip(slip, trainer.schema(), call));
+    for (std::size_t size = 0; size < slip.size(); ++size) {
+        EXPECT_FALSE(parse_slip(std::span(slip).first(size), trainer.schema(), call)) << size;
+    }
+    ShardCall other = call;
+    ++other.step;
+    EXPECT_FALSE(parse_slip(slip, trainer.schema(), other));
+    EXPECT_FALSE(parse_slip(slip, value_of(Schema::make({})), call));
+    ShardSlip forged = value_of(parse_slip(slip, trainer.schema(), call));
+    ASSERT_FALSE(forged.parts.empty());
+    forged.parts.front().key = "anchors/step_000000-e1-0000000000000000.safetensors";
+    EXPECT_FALSE(parse_slip(write_slip(forged), trainer.schema(), call));
+}
+
+}  // namespace
+}  // namespace wisp::testing

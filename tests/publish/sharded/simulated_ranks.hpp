@@ -1,0 +1,95 @@
+// The ranks of a sharded trainer, one after the other in one process.
+#pragma once
+
+#include "checkpoint/blocks.hpp"
+#include "checkpoint_steps.hpp"
+#include "wisp/sharded_publisher.hpp"
+
+namespace wisp::testing {
+
+using Slips = std::vector<std::vector<std::byte>>;
+
+/// Block b of the grid belongs to rank b mod count: as scattered as can be.
+class SimulatedRanks {
+  public:
+    SimulatedRanks(const Location& run, const Schema& schema, std::size_t count, unsigned log2,
+                   std::uint64_t inline_bytes = 0)
+        : schema_(schema), log2_(log2) {
+        const BlockGrid grid(schema_, log2);
+        spans_.resize(count);
+        for (std::uint64_t b = 0; b < grid.count(); ++b) {
+            const BlockRange range = grid[b];
+            spans_[b % count].push_back({range.tensor, range.first_element >> log2, 1});
+        }
+        for (std::size_t rank = 0; rank < count; ++rank) {
+            ShardOptions options;
+            options.log2_block_elements = log2;
+            options.inline_bytes = inline_bytes;
+            options.part_bytes = 512;
+            options.threads = 1 + rank % 2;
+            writers_.push_back(
+                value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options)));
+        }
+    }
+
+    std::size_t count() const { return writers_.size(); }
+    const Schema& schema() const { return schema_; }
+    ShardWriter& writer(std::size_t rank) { return writers_[rank]; }
+
+    void adopt(const Weights& weights) {
+        const StateDigest state = value_of(digest_of(weights));
+        for (ShardWriter& writer : writers_) value_of(writer.adopt(weights, state));
+    }
+
+    Slips slips(const ShardCall& call, const Weights& weights) {
+        Slips slips;
+        for (std::size_t rank = 0; rank < count(); ++rank) {
+            if (call.part != ShardPart::kAnchor) {
+                value_of(writers_[rank].code(call, views(rank, weights)));
+            }
+            slips.push_back(value_of(writers_[rank].deliver(call)));
+        }
+        return slips;
+    }
+
+    void advance(const StateDigest& state) {
+        for (ShardWriter& writer : writers_) value_of(writer.advance(state));
+    }
+
+    /// As a trainer does: call, slips, commit, advance, and an anchor if one is due.
+    PublishReport publish(WovenPublisher& publisher, const Weights& weights, std::uint64_t step) {
+        const ShardCall call = value_of(publisher.call(schema_, step));
+        PublishReport report = value_of(publisher.commit(call, schema_, slips(call, weights)));
+        advance(report.state);
+        if (const auto due = publisher.anchor_call()) {
+            const auto anchor =
+                value_of(publisher.commit_anchor(*due, schema_, slips(*due, weights)));
+            report.anchored = anchor.anchored;
+        }
+        return report;
+    }
+
+    std::vector<std::span<const std::byte>> views(std::size_t rank, const Weights& weights) const {
+        std::vector<std::span<const std::byte>> views;
+        for (const BlockSpan& span : spans_[rank]) {
+            const auto tensor = static_cast<std::size_t>(span.tensor);
+            const TensorInfo& info = schema_.tensors()[tensor];
+            BlockRange range;
+            range.tensor = tensor;
+            range.first_element = span.first_block << log2_;
+            range.element_count =
+                std::min(std::uint64_t{1} << log2_, element_count_of(info) - range.first_element);
+            range.element_bytes = traits_of(info.dtype).element_bytes;
+            views.push_back(range.of(weights.bytes(tensor)));
+        }
+        return views;
+    }
+
+  private:
+    Schema schema_;
+    unsigned log2_;
+    std::vector<std::vector<BlockSpan>> spans_;
+    std::vector<ShardWriter> writers_;
+};
+
+}  // namespace wisp::testing
