@@ -16,7 +16,6 @@
 #include "checkpoint/blocks.hpp"
 #include "codec/block_decoder.hpp"
 #include "codec/block_encoder.hpp"
-#include "codec/block_layout.hpp"
 #include "kernel/scatter.hpp"
 #include "simulated_training.hpp"
 #include "wisp/delta.hpp"

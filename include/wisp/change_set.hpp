@@ -30,4 +30,11 @@ struct BlockChanges {
     friend bool operator==(const BlockChanges&, const BlockChanges&) = default;
 };
 
+/// Proven changes of one block, and where it lies.
+struct MovedBlock {
+    std::size_t tensor = 0;
+    std::uint64_t first_element = 0;
+    BlockChanges changes;
+};
+
 }  // namespace wisp

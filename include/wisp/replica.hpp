@@ -43,13 +43,6 @@ inline void forget_state(ReplicaRecord& record) {
     record.state = {};
 }
 
-/// Proven changes of one block.
-struct MovedBlock {
-    std::size_t tensor = 0;
-    std::uint64_t first_element = 0;
-    BlockChanges changes;
-};
-
 /// A replica in memory has moved from one state to another. Blocks are in order of tensors and
 /// elements; going back, it is the old bits that are in memory now.
 struct ReplicaMove {

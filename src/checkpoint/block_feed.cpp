@@ -7,7 +7,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "codec/block_layout.hpp"
+#include "checkpoint/blocks.hpp"
 #include "kernel/kernels.hpp"
 
 namespace wisp {

@@ -9,7 +9,7 @@
 #include "base/paths.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "log/run_keys.hpp"
+#include "checkpoint/file_name.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

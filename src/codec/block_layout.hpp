@@ -18,6 +18,4 @@ enum class BlockKind : std::uint8_t {
     kSplit = 3,   // every element; the byte that holds the exponent entropy-coded
 };
 
-inline constexpr unsigned kDefaultLog2BlockElements = 20;
-
 }  // namespace wisp

@@ -11,7 +11,6 @@
 
 #include "base/limits.hpp"
 #include "wisp/change_set.hpp"
-#include "wisp/replica.hpp"
 
 namespace wisp {
 

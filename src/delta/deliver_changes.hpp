@@ -11,7 +11,6 @@
 #include "checkpoint/blocks.hpp"
 #include "wisp/change_set.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/replica.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

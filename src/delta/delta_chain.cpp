@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "codec/block_layout.hpp"
+#include "checkpoint/blocks.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {

@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/block_feed.hpp"
-#include "codec/block_layout.hpp"
+#include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/stop.hpp"
@@ -68,30 +68,6 @@ Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state
             return writer.add(feed.range(index), std::move(block));
         }));
     return writer.finish(writer.old_state(), options.step.value_or(0), keep);
-}
-
-Result<StateDigest> digest_of(const Weights& weights, unsigned threads, const Progress& progress) {
-    const Schema& schema = weights.schema();
-    const BlockGrid grid(schema, kDefaultLog2BlockElements);
-    const std::vector<TensorSeed> seeds = seeds_of(schema);
-    StateDigest digest;
-    std::uint64_t done = 0;
-    WISP_TRY(ordered_parallel<StateDigest>(
-        grid.count(), thread_count(threads),
-        [&](std::uint64_t index, unsigned) -> Result<StateDigest> {
-            const BlockRange range = grid[index];
-            const auto block = range.of(weights.bytes(range.tensor));
-            return active_kernels().mix_bytes(block.data(), block.size(), seeds[range.tensor],
-                                              range.first_word());
-        },
-        [&](std::uint64_t index, StateDigest part) -> Result<void> {
-            digest += part;
-            const BlockRange range = grid[index];
-            done += range.element_count * range.element_bytes;
-            if (progress) progress("digest", done, schema.total_bytes());
-            return {};
-        }));
-    return digest;
 }
 
 std::string kernel_name() {

@@ -2,7 +2,6 @@
 #include <atomic>
 
 #include "checkpoint/block_feed.hpp"
-#include "codec/block_layout.hpp"
 #include "delta/delta_writer.hpp"
 
 namespace wisp {

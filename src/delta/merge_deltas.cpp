@@ -1,7 +1,6 @@
 #include "base/parallel.hpp"
 #include "base/paths.hpp"
 #include "base/try.hpp"
-#include "codec/block_layout.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/delta_writer.hpp"
 #include "wisp/delta.hpp"

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "wisp/change_set.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/replica.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

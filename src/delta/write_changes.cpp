@@ -4,7 +4,7 @@
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "codec/block_layout.hpp"
+#include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
 #include "kernel/scatter.hpp"
 

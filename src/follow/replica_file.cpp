@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/file_name.hpp"
 #include "base/limits.hpp"
 #include "base/try.hpp"
 #include "log/run_keys.hpp"

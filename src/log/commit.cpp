@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "checkpoint/file_name.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "log/checked_line.hpp"

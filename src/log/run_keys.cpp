@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/decimal.hpp"
+#include "checkpoint/file_name.hpp"
 
 namespace wisp {
 namespace {
@@ -16,11 +17,6 @@ constexpr std::string_view kWovenSuffix = ".woven";
 constexpr std::string_view kSideSuffix = ".file";
 constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kLongestName = 200;
-
-bool is_plain(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-}
 
 std::string part_suffix(PartNumber part) {
     return part.count == 1 ? "" : fmt::format(".part_{:05}_of_{:05}", part.index + 1, part.count);
@@ -87,11 +83,6 @@ std::string woven_delta_key(const ObjectName& name) {
 std::string merged_key(const ObjectName& name, std::uint64_t from_step) {
     return fmt::format("{}{}", kDeltasPrefix,
                        object_name(name, kWeightsSuffix, fmt::format("_from_{:06}", from_step)));
-}
-
-bool is_file_name(std::string_view name) {
-    return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
-           std::ranges::all_of(name, is_plain);
 }
 
 bool is_data_key(std::string_view key) {

@@ -54,10 +54,6 @@ std::string merged_key(const ObjectName& name, std::uint64_t from_step);
 /// Whether a commit may name `key` as data: anchors/… or deltas/… and one part of [A-Za-z0-9._-].
 bool is_data_key(std::string_view key);
 
-/// Whether `name` may become the name of a file inside a checkpoint folder: [A-Za-z0-9._-], not
-/// hidden, at most 200 bytes.
-bool is_file_name(std::string_view name);
-
 /// Whether `path` leads from one run to another: "../other", parts of [A-Za-z0-9._-] after any
 /// number of "..".
 bool is_run_path(std::string_view path);

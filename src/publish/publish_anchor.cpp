@@ -1,6 +1,7 @@
 // When a whole state is published, and how.
 #include <fmt/format.h>
 
+#include "checkpoint/file_name.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"

@@ -2,7 +2,6 @@
 
 #include "codec/block_decoder.hpp"
 #include "codec/block_encoder.hpp"
-#include "codec/block_layout.hpp"
 #include "expect_result.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/scatter.hpp"

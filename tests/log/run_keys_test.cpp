@@ -1,3 +1,4 @@
+#include "checkpoint/file_name.hpp"
 #include "log/run_keys.hpp"
 
 #include <gtest/gtest.h>
