@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The include law: which room of src/ may include which, and how files are named and sized.
+"""The law of the tree: which layer may include which, how large files and folders may be, and how
+things are named.
 
 usage: tools/include_law.py [--self-test]
 """
@@ -9,40 +10,47 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-# Room -> the other rooms it may include. Every room also sees itself and the public <wisp/...>.
-LAW = {
-    # The walls: what both halves are built on.
-    "base": set(),
-    "kernel": {"base"},
-    "codec": {"base", "kernel"},
-    "format": {"base"},
-    "web": {"base"},
-    "store": {"base", "format", "web"},
-    # Going out.
-    "detect": {"base", "kernel", "format"},
-    "encode": {"base", "kernel", "codec"},
-    "seal": {"base", "format", "codec"},
-    "publish": {"base", "store", "format"},
-    # Coming in.
-    "fetch": {"base", "store", "format"},
-    "verify": {"base", "format", "codec"},
-    "decode": {"base", "kernel", "codec", "verify"},
-    "apply": {"base", "kernel", "format"},
+# The folders of src/, in the order they are read: each may include only those before it.
+LAYERS = ("base", "kernel", "checkpoint", "codec", "delta", "web", "store", "log", "follow", "publish",
+          "maintain", "observe", "engine", "trl")
+# These need less than all before them, and are held to it: stores know names and bytes, servers of
+# engines know addresses and step numbers.
+NARROW = {"web": {"base"}, "store": {"base", "web"}, "engine": {"base", "web"}}
+LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAYERS)}
+# The public headers: the first layer that may include each. Dtypes, schemas, digests and changes are
+# plain values that the kernels work on. wisp.hpp is for those outside.
+PUBLIC = {
+    "base": {"clock", "printable", "progress", "result", "signing", "stop"},
+    "kernel": {"change_set", "digest", "dtype", "schema"},
+    "checkpoint": {"checkpoint", "weights"},
+    "delta": {"delta", "inspect"},
+    "store": {"hub", "store"},
+    "log": {"run", "trust"},
+    "follow": {"follower", "replica"},
+    "publish": {"async_publisher", "publisher", "shard", "sharded_publisher"},
+    "maintain": {"doctor", "maintenance"},
+    "observe": {"history", "run_status", "run_watch"},
+    "engine": {"engine_driver"},
+    "trl": {"trl_layout"},
 }
-GOING_OUT = {"detect", "encode", "seal", "publish"}
-COMING_IN = {"fetch", "verify", "decode", "apply"}
-# Beside them: servers of engines, told what to serve.
-LAW["engine"] = {"base", "web"}
-# The corridor joins the rooms: it sees every one of them, and none of them sees it.
-LAW["corridor"] = set(LAW)
+LAYER_OF = {header: layer for layer, headers in PUBLIC.items() for header in headers}
 
 # These stand outside: the public headers, system headers and their own folder are all they see.
 OUTSIDE = ("cli", "python")
 SHIPPED = ("include", "src", *OUTSIDE)
 NAMED = (*SHIPPED, "tests", "bench", "fuzz")
 
+# Words that were given up for those of the field, and must not come back; ARCHITECTURE.md has the
+# glossary. Words of an identifier count like words of a sentence: "road map" is RoadMap too.
+RETIRED = {
+    "corridor": "the name of the layer",
+}
+SPOKEN = ("include", "src", "cli", "python", "doc", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
+
 HEADERS, SOURCES = {".hpp", ".h"}, {".cpp", ".cc", ".c"}
 MAX_LINES = {"header": 130, "source": 400}
+LARGEST_SHARE = 6  # no layer holds more than a sixth of src/
+README_LINES = range(5, 16)
 VAGUE = {"util", "utility", "utilitie", "helper", "common", "manager", "misc", "impl"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(?P<open>[<"])(?P<path>[^>"]+)[>"]|(?P<computed>\w+))')
@@ -57,50 +65,123 @@ def code_under(top, *folders):
     return [p for f in folders for p in files_under(top, f) if p.suffix in HEADERS | SOURCES]
 
 
+def line_count(path):
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
 def includes(path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if match := INCLUDE.match(line):
             yield number, match["open"], match["path"]
 
 
-def refusal(place, room, quote, target):
-    """Why a file of `room` in `place` may not include `target`, or None."""
+def public_refusal(place, layer, target):
+    """Why a public header may not be included there, or None."""
+    header = target.removeprefix("wisp/").removesuffix(".hpp")
+    if place in OUTSIDE or place == "tests":
+        return None
+    if header == "wisp":
+        return "<wisp/wisp.hpp> is for those outside"
+    if header not in LAYER_OF:
+        return f"{target}: no layer has this public header; add it to PUBLIC"
+    owner = LAYER_OF[header]
+    if layer is not None and LAYERS.index(owner) > LAYERS.index(layer):
+        return f"{target}: {layer} may not include what {owner} offers"
+    return None
+
+
+def refusal(place, layer, quote, target):
+    """Why a file of `layer` in `place` may not include `target`, or None."""
     if target is None:
         return "an include must name its file"
     first, slash, _ = target.partition("/")
     if ".." in target.split("/"):
         return f"{target}: write the path from src/"
     if first == "wisp" and slash:
-        return None
+        return public_refusal(place, layer, target)
     if quote == "<":
         if slash and first in LAW:
-            return f"<{target}>: rooms are included with quotes"
+            return f"<{target}>: layers are included with quotes"
         if place == "include" and slash and first != "sys":
-            return f"<{target}>: a public header includes only <wisp/...> and system headers"
+            return f"<{target}>: a public header includes only wisp/... and system headers"
         return None
     if place == "include":
-        return f'"{target}": a public header includes only <wisp/...> and system headers'
+        return f'"{target}": a public header includes only wisp/... and system headers'
     if place in OUTSIDE:
         if slash and first != place:
-            return f'"{target}": {place} sees only <wisp/...> and its own folder'
+            return f'"{target}": {place} sees only wisp/... and its own folder'
         return None
     if not slash or first not in LAW:
-        return f'"{target}": write "room/file.hpp" from src/, and other libraries as <...>'
-    if first != room and first not in LAW[room]:
-        return f'"{target}": {room} may not include {first}'
+        return f'"{target}": write "layer/file.hpp" from src/, and other libraries as <...>'
+    if first != layer and first not in LAW[layer]:
+        return f'"{target}": {layer} may not include {first}'
     return None
 
 
 def check_includes(top):
     for path in code_under(top, *SHIPPED):
         place, *inner = path.relative_to(top).parts
-        room = inner[0] if len(inner) > 1 else None
-        if place == "src" and room not in LAW:
-            yield f"{path.relative_to(top)}: not in a room of the include law"
+        layer = inner[0] if place == "src" and len(inner) > 1 else None
+        if place == "src" and layer not in LAW:
+            yield f"{path.relative_to(top)}: not in a layer"
             continue
+        if place == "include":
+            if path.stem == "wisp":
+                continue
+            layer = LAYER_OF.get(path.stem)
+            if layer is None:
+                yield f"{path.relative_to(top)}: no layer has this public header; add it to PUBLIC"
+                continue
         for number, quote, target in includes(path):
-            if reason := refusal(place, room, quote, target):
+            if reason := refusal(place, layer, quote, target):
                 yield f"{path.relative_to(top)}:{number}: {reason}"
+
+
+def check_folders(top):
+    """No layer is most of the house, and each folder says what it is."""
+    lines = defaultdict(int)
+    folders = set()
+    for path in code_under(top, "src"):
+        lines[path.relative_to(top / "src").parts[0]] += line_count(path)
+        folders.add(path.parent)
+    limit = sum(lines.values()) // LARGEST_SHARE
+    for layer, count in lines.items():
+        if layer in LAW and count > limit:
+            yield f"src/{layer}: {count} lines, more than a sixth of src/ ({limit}); split it"
+    for folder in sorted(folders - {top / "src"}):
+        short = folder.relative_to(top)
+        readme = folder / "README.md"
+        if folder.relative_to(top / "src").parts[0] not in LAW:
+            continue
+        if not readme.is_file():
+            yield f"{short}: has no README.md that says what it is, what it may touch, where to start"
+        elif line_count(readme) not in README_LINES:
+            yield f"{short}/README.md: {line_count(readme)} lines; say it in 5 to 15"
+
+
+def words_of(text):
+    """The text with identifiers taken apart, in lower case."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text)
+    return re.sub(r"\s+", " ", apart).lower()
+
+
+def check_words(top):
+    if not RETIRED:
+        return
+    retired = re.compile(r"\b(" + "|".join(map(re.escape, RETIRED)) + r")\b")
+    for place in SPOKEN:
+        found = [top / place] if (top / place).is_file() else files_under(top, place)
+        for path in found:
+            short = path.relative_to(top)
+            if match := retired.search(words_of(str(short.with_suffix("")))):
+                yield f"{short}: '{match[1]}' is retired: {RETIRED[match[1]]}"
+            try:
+                lines = path.read_text(encoding="utf-8").splitlines()
+            except UnicodeDecodeError:
+                continue  # a picture
+            for number, line in enumerate(lines, 1):
+                if match := retired.search(words_of(line)):
+                    yield f"{short}:{number}: '{match[1]}' is retired: {RETIRED[match[1]]}"
 
 
 def check_names(top):
@@ -127,47 +208,62 @@ def check_names(top):
 def check_lengths(top):
     for path in code_under(top, *SHIPPED):
         limit = MAX_LINES["header" if path.suffix in HEADERS else "source"]
-        lines = len(path.read_text(encoding="utf-8").splitlines())
-        if lines > limit:
-            yield f"{path.relative_to(top)}: {lines} lines, the limit is {limit}"
+        if line_count(path) > limit:
+            yield f"{path.relative_to(top)}: {line_count(path)} lines, the limit is {limit}"
 
 
 def check(top):
-    return [*check_includes(top), *check_names(top), *check_lengths(top)]
+    return [*check_includes(top), *check_names(top), *check_lengths(top), *check_folders(top),
+            *check_words(top)]
 
 
 def self_test():
-    assert not any(LAW[room] & COMING_IN for room in GOING_OUT), "going out sees coming in"
-    assert not any(LAW[room] & GOING_OUT for room in COMING_IN), "coming in sees going out"
+    assert set(PUBLIC) <= set(LAYERS) and set(NARROW) <= set(LAYERS)
+    assert all(seen <= set(LAYERS[:LAYERS.index(layer)]) for layer, seen in LAW.items())
+    assert words_of("RoadMap take_road_map") == "road map take road map"
     lawful = {
-        "include/wisp/publisher.hpp": "#include <wisp/error.hpp>\n#include <sys/types.h>\n",
-        "src/corridor/publisher.cpp": '#include "seal/seal.hpp"\n#include "apply/patch.hpp"\n',
+        "include/wisp/publisher.hpp": "#include <wisp/result.hpp>\n#include <sys/types.h>\n",
+        "include/wisp/wisp.hpp": '#include "wisp/publisher.hpp"\n',
+        "src/publish/publisher.cpp": '#include "delta/seal.hpp"\n#include "wisp/publisher.hpp"\n',
         "src/kernel/diff.hpp": '#include "base/bytes.hpp"\n#include <hwy/highway.h>\n',
-        "src/kernel/diff.cpp": '#include "kernel/diff.hpp"\n#include <wisp/error.hpp>\n',
-        "src/decode/decode.cpp": '#include "verify/verified_object.hpp"\n',
+        "src/kernel/diff.cpp": '#include "kernel/diff.hpp"\n#include <wisp/result.hpp>\n',
+        "src/codec/decode.cpp": '#include "checkpoint/blocks.hpp"\n',
         "cli/main.cpp": '#include "commands.hpp"\n#include <wisp/wisp.hpp>\n#include <CLI/CLI.hpp>\n',
         "tests/diff_test.cpp": '#include "kernel/diff.hpp"\n',
     }
+    for layer in LAYERS:  # as many lines in each, so that none is a sixth
+        lawful[f"src/{layer}/README.md"] = "what it is\n" * 5
+        lawful[f"src/{layer}/{layer}_lines.cpp"] = "\n" * 300
     unlawful = {
         "src/base/a.cpp": ('#include "kernel/diff.hpp"\n', "base may not include kernel"),
-        "src/seal/b.cpp": ('  #  include "verify/x.hpp"\n', "seal may not include verify"),
-        "src/fetch/c.cpp": ('#include "publish/x.hpp"\n', "fetch may not include publish"),
-        "src/apply/d.cpp": ('#include "corridor/x.hpp"\n', "apply may not include corridor"),
-        "src/apply/e.cpp": ("#include <kernel/diff.hpp>\n", "with quotes"),
-        "src/kernel/f.cpp": ('#include "diff.hpp"\n', 'write "room/file.hpp"'),
-        "src/kernel/g.cpp": ('#include "../seal/x.hpp"\n', "from src/"),
+        "src/follow/b.cpp": ('  #  include "publish/x.hpp"\n', "follow may not include publish"),
+        "src/store/c.cpp": ('#include "delta/x.hpp"\n', "store may not include delta"),
+        "src/engine/d.cpp": ('#include "log/x.hpp"\n', "engine may not include log"),
+        "src/delta/e.cpp": ("#include <kernel/diff.hpp>\n", "with quotes"),
+        "src/kernel/f.cpp": ('#include "diff.hpp"\n', 'write "layer/file.hpp"'),
+        "src/kernel/g.cpp": ('#include "../delta/x.hpp"\n', "from src/"),
         "src/kernel/h.cpp": ("#include SOME_MACRO\n", "must name its file"),
-        "src/attic/i.cpp": ("", "not in a room"),
-        "src/j.cpp": ("", "not in a room"),
+        "src/attic/i.cpp": ("", "not in a layer"),
+        "src/j.cpp": ("", "not in a layer"),
         "cli/k.cpp": ('#include "kernel/diff.hpp"\n', "cli sees only"),
-        "include/wisp/l.hpp": ("#include <fmt/core.h>\n", "a public header includes only"),
-        "include/wisp/m.hpp": ('#include "base/bytes.hpp"\n', "a public header includes only"),
+        "include/wisp/store.hpp": ("#include <fmt/core.h>\n", "a public header includes only"),
+        "include/wisp/run.hpp": ('#include "base/bytes.hpp"\n', "a public header includes only"),
+        "include/wisp/delta.hpp": ('#include "wisp/run.hpp"\n', "delta may not include what log"),
+        "include/wisp/news.hpp": ("", "add it to PUBLIC"),
+        "src/log/l.cpp": ('#include "wisp/replica.hpp"\n', "log may not include what follow"),
+        "src/log/m.cpp": ("#include <wisp/wisp.hpp>\n", "is for those outside"),
         "src/codec/diff.hpp": ("", "taken twice"),
         "src/base/string_utils.hpp": ("", "says nothing"),
         "tests/common/n.cpp": ("", "says nothing"),
         "src/base/o.hpp": ("\n" * 131, "the limit is 130"),
         "src/base/p.cpp": ("\n" * 401, "the limit is 400"),
+        "src/store/s3/q.cpp": ("", "has no README.md"),
+        "src/store/README.md": ("a store\n" * 16, "say it in 5 to 15"),
+        "src/base/r.cpp": ("// a Corridor\n", "is retired"),
+        "cli/the_corridor.cpp": ("", "is retired"),
+        "README.md": ("corridor_of()\n", "is retired"),
     }
+    heavy = {f"src/base/heavy_{i}.cpp": "\n" * 300 for i in range(3)}
 
     def judge(tree):
         with tempfile.TemporaryDirectory() as name:
@@ -178,6 +274,7 @@ def self_test():
             return check(Path(name))
 
     assert judge(lawful) == [], judge(lawful)
+    assert ["more than a sixth" in error for error in judge(lawful | heavy)] == [True]
     for path, (text, reason) in unlawful.items():
         errors = judge(lawful | {path: text})
         assert len(errors) == 1 and reason in errors[0], f"{path}: wanted '{reason}', got {errors}"

@@ -6,8 +6,8 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/blocks.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "kernel/kernels.hpp"
 
 namespace wisp {

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/file_name.hpp"
 #include "base/limits.hpp"
 #include "base/try.hpp"
+#include "checkpoint/file_name.hpp"
 #include "log/run_keys.hpp"
 #include "log/strict_json.hpp"
 

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "checkpoint/file_name.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "checkpoint/file_name.hpp"
 #include "log/checked_line.hpp"
 #include "log/run_keys.hpp"
 #include "log/strict_json.hpp"

@@ -1,10 +1,10 @@
 // When a whole state is published, and how.
 #include <fmt/format.h>
 
-#include "checkpoint/file_name.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/file_name.hpp"
 #include "delta/delta_writer.hpp"
 #include "follow/fetch_plan.hpp"
 #include "follow/replica_updater.hpp"
