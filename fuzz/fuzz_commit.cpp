@@ -1,7 +1,7 @@
 // Any bytes as one of the small records of a run. What is read is written back to the same
 // meaning, names lead nowhere but where they may, and refusals are of the kinds that are promised.
-#include "checkpoint/file_name.hpp"
 #include "base/limits.hpp"
+#include "checkpoint/file_name.hpp"
 #include "follow/replica_file.hpp"
 #include "fuzz_input.hpp"
 #include "log/branch_pin.hpp"

@@ -1,5 +1,5 @@
-#include "checkpoint/file_name.hpp"
 #include "log/run_keys.hpp"
+#include "checkpoint/file_name.hpp"
 
 #include <gtest/gtest.h>
 
