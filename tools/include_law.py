@@ -39,6 +39,8 @@ LAYER_OF = {header: layer for layer, headers in PUBLIC.items() for header in hea
 OUTSIDE = ("cli", "python")
 SHIPPED = ("include", "src", *OUTSIDE)
 NAMED = (*SHIPPED, "tests", "bench", "fuzz")
+# tests/ mirrors src/; these stand for no layer.
+OTHER_TESTS = {"cli", "contract", "dashboard", "e2e", "golden", "python", "s3", "sim", "wordle"}
 
 # Words that were given up for those of the field, and must not come back; ARCHITECTURE.md has the
 # glossary. Words of an identifier count like words of a sentence: "road map" is RoadMap too.
@@ -159,6 +161,13 @@ def check_folders(top):
             yield f"{short}/README.md: {line_count(readme)} lines; say it in 5 to 15"
 
 
+def check_tests(top):
+    for path in files_under(top, "tests"):
+        folder, *rest = path.relative_to(top / "tests").parts
+        if rest and folder not in LAW and folder not in OTHER_TESTS:
+            yield f"{path.relative_to(top)}: tests stand in the folder of their layer"
+
+
 def words_of(text):
     """The text with identifiers taken apart, in lower case."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text)
@@ -214,7 +223,7 @@ def check_lengths(top):
 
 def check(top):
     return [*check_includes(top), *check_names(top), *check_lengths(top), *check_folders(top),
-            *check_words(top)]
+            *check_tests(top), *check_words(top)]
 
 
 def self_test():
@@ -254,7 +263,8 @@ def self_test():
         "src/log/m.cpp": ("#include <wisp/wisp.hpp>\n", "is for those outside"),
         "src/codec/diff.hpp": ("", "taken twice"),
         "src/base/string_utils.hpp": ("", "says nothing"),
-        "tests/common/n.cpp": ("", "says nothing"),
+        "tests/base/common_n.cpp": ("", "says nothing"),
+        "tests/attic/n.cpp": ("", "in the folder of their layer"),
         "src/base/o.hpp": ("\n" * 131, "the limit is 130"),
         "src/base/p.cpp": ("\n" * 401, "the limit is 400"),
         "src/store/s3/q.cpp": ("", "has no README.md"),
