@@ -16,7 +16,7 @@ struct Common {
     unsigned threads = 0;
 };
 
-/// The exit code of each kind of failure; the table is in the README.
+/// The exit code of each kind of failure; the table is in doc/cli.md.
 int exit_code(ErrorKind kind);
 
 /// Prints the error, as JSON too if asked, and returns its exit code.
