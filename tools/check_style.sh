@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# House style: clang-format over the C++ files, and the include law.
+# House style: clang-format and clang-tidy over the C++ files, the include law, no stale page.
 # usage: tools/check_style.sh [--fix]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,3 +16,5 @@ find "${folders[@]}" -type f -regex '.*\.[hc]\(pp\)?' -print0 |
 
 python3 tools/include_law.py --self-test
 python3 tools/include_law.py
+python3 tools/dashboard_stamp.py
+tools/clang_tidy.sh
