@@ -1,7 +1,7 @@
 // Makes dist/index.html: one file without a reference to any other, since it is served from the
 // binary's memory and mailed around as a report. `node build.mjs FILE` writes elsewhere.
 //
-// The page says which sources it was made from; tests/dashboard/test_built_page.py computes the same.
+// The page says which sources it was made from; tools/dashboard_stamp.py computes the same.
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Clones HEAD into a bare Debian 12 and runs one make verb there, as a newcomer's machine would.
-# Needs root and debootstrap. The mirror, proxies, certificates and pip settings are this machine's.
+# Needs root and debootstrap. The mirror, proxies and certificates are this machine's, and so is
+# where pip, npm, Go and cargo ask.
 # usage: tools/fresh_machine.sh [test|demo|...]
 set -euo pipefail
 
@@ -9,6 +10,13 @@ verb=${1:-test}
 repo=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wisp
 tarball=$cache/$suite-minbase-$(dpkg --print-architecture).tar
+
+# Each program has a variable of its own for a bundle of authorities. The files get a folder of
+# their own over there, since Debian's package writes /etc/ssl/certs anew when it is installed.
+certificate_folder=/etc/ssl/host
+certificate_variables=(SSL_CERT_FILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT GIT_SSL_CAINFO
+    NODE_EXTRA_CA_CERTS CARGO_HTTP_CAINFO)
+go_variables="GOPROXY GONOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOINSECURE"
 
 say() { echo "fresh machine: $*"; }
 die() { say "$*" >&2; exit 1; }
@@ -61,6 +69,14 @@ carry() {
     done
 }
 
+# Lines of FILE that say where to ask, and nothing else of it: no token, no habit.
+carry_lines() {
+    local file=$1 into=$root$2 keys=$3
+    [[ -f $file ]] || return 0
+    mkdir -p "$(dirname "$into")"
+    grep -E "^($keys)[ =]" "$file" >"$into" || true
+}
+
 furnish() {
     rm -f "$root/etc/apt/sources.list" "$root/etc/resolv.conf"
     carry /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/keyrings /etc/apt/trusted.gpg.d \
@@ -68,21 +84,34 @@ furnish() {
         /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf
     local settings=${PIP_CONFIG_FILE:-$HOME/.config/pip/pip.conf}
     [[ ! -f $settings ]] || install -D -m 600 "$settings" "$root/root/.config/pip/pip.conf"
+    local name
+    for name in "${certificate_variables[@]}"; do
+        [[ ! -f ${!name:-} ]] || install -D -m 644 "${!name}" "$root$certificate_folder/$name.pem"
+    done
+    local npm='(@[^:]+:)?registry|proxy|https-proxy|noproxy|strict-ssl'
+    carry_lines "$HOME/.npmrc" /root/.npmrc "$npm|omit-lockfile-registry-resolved"
+    carry_lines "${GOENV:-$HOME/.config/go/env}" /root/.config/go/env "${go_variables// /|}"
     # How to reach the archive, but none of this machine's hooks and habits.
     apt-config dump | grep -E '^Acquire::(https?|ftp|Retries|Check-Valid-Until)\b' \
         >"$root/etc/apt/apt.conf.d/99host" || true
 }
 
-# A newcomer's environment, plus what reaching the registries takes. Wheel folders of this
-# machine are left out: they do not exist over there.
+# A newcomer's environment, plus what reaching the registries takes. Folders of this machine are
+# left out: they do not exist over there.
 inside() {
     local carried=() name
     for name in $(compgen -e); do
         case $name in
-            PIP_FIND_LINKS | PIP_CONFIG_FILE | PIP_CACHE_DIR) ;;
-            PIP_* | http_proxy | https_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | NO_PROXY)
+            *_FIND_LINKS | *_CONFIG_FILE | *_CACHE_DIR | PIP_CERT) ;;
+            PIP_* | UV_* | npm_config_registry | NPM_CONFIG_REGISTRY | CARGO_REGISTRIES_*_INDEX | \
+                http_proxy | https_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | NO_PROXY)
                 carried+=("$name=${!name}") ;;
         esac
+        [[ " $go_variables " != *" $name "* ]] || carried+=("$name=${!name}")
+    done
+    for name in "${certificate_variables[@]}"; do
+        [[ ! -f $root$certificate_folder/$name.pem ]] ||
+            carried+=("$name=$certificate_folder/$name.pem")
     done
     env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         TERM="${TERM:-dumb}" LANG=C.UTF-8 "${carried[@]}" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|demo|demo-vllm|test|test-all|bench|fuzz]
+# usage: tools/setup.sh [build|demo|demo-vllm|style|test|test-all|dashboard|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +9,7 @@ build=(g++ cmake ninja-build make git ccache pkg-config
        libcurl4-openssl-dev libpugixml-dev prometheus-cpp-dev libcpp-httplib-dev libcairo2-dev)
 python=(python3 python3-venv ca-certificates)
 clang=(clang-19 libclang-rt-19-dev)
+style=(clang-format-19 clang-tidy-19 libgtest-dev libgmock-dev)
 
 group=${1:-build}
 long=false
@@ -17,13 +18,15 @@ case $group in
     build) packages=("${build[@]}") ;;
     demo | demo-vllm)
            packages=("${build[@]}" "${python[@]}" python3-dev binutils libnuma1) ;;
-    test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" clang-format-19
-                     libgtest-dev libgmock-dev chromium
+    style) packages=("${build[@]}" "${python[@]}" "${style[@]}") ;;
+    dashboard) packages=("${python[@]}") ;;
+    test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" "${style[@]}"
+                     chromium
                      python3-dev binutils libnuma1
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
-    *)     echo "usage: tools/setup.sh [build|demo|demo-vllm|test|test-all|bench|fuzz]" >&2; exit 2 ;;
+    *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
 # For Xet's test server; Debian's own cargo is too old for it.
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
@@ -118,7 +121,7 @@ fill_torch() {
 }
 
 # The page is built from packages of npm; Debian's node is too old for them, a wheel carries one.
-fill_page() {
+fill_node() {
     local venv
     pip_install "$1" -r "$2"
     venv=$(cd "$1" && pwd)
@@ -127,16 +130,24 @@ fill_page() {
 
 install_packages
 torch_venv() { make_venv "$1" "$2" fill_torch tests/overrides-torch.txt; }
+# Only for building the page: the one in the tree is used until its sources change.
+node_venv() {
+    make_venv build/node-venv dashboard/requirements.txt fill_node dashboard/package-lock.json
+}
 case $group in
     demo)  torch_venv build/demo-venv examples/wordle/requirements.txt ;;
     demo-vllm)
            torch_venv build/torch-venv tests/requirements-torch.txt ;;
     test)  make_venv build/venv tests/requirements.txt
            torch_venv build/torch-venv tests/requirements-torch.txt
-           make_venv build/page-venv tests/dashboard/requirements.txt fill_page \
-               dashboard/package-lock.json
+           make_venv build/page-venv tests/dashboard/requirements.txt
            tools/test_servers.sh
-           if $long; then tools/test_servers.sh local_cas_server-1.8.0; fi ;;
+           if $long; then
+               node_venv
+               tools/test_servers.sh local_cas_server-1.8.0
+           fi ;;
+    style) make_venv build/venv tests/requirements.txt ;;
+    dashboard) node_venv ;;
     bench) make_venv build/bench-venv bench/requirements.txt fill_bench \
                bench/requirements-arc3.txt ;;
 esac

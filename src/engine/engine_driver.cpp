@@ -112,8 +112,9 @@ class Worker {
             EngineReport report = try_once(target);
             const bool heard = signals_.heard;
             const bool news = !again || report.moved || differs(report);
+            const bool cut_short = report.error && (stopped() || signals_.ended);
             // Told before it counts as done, so that whoever waits for it finds it told.
-            if (news && board_.on_report) tell(report);
+            if (news && !cut_short && board_.on_report) tell(report);
             lock.lock();
             away_ = !heard;
             latest_ = std::move(report);

@@ -369,8 +369,9 @@ Result<FollowReport> Follower::follow() {
         auto report = state_->move_and_beat(false);
         if (!report) {
             const bool heals = report.error().kind == ErrorKind::kUnavailable;
+            if (heals && stopped()) return state_->report(false);
             // The store will come back; until then the last good state is served.
-            if (!heals || stopped() || !state_->tell_fault(report.error())) {
+            if (!heals || !state_->tell_fault(report.error())) {
                 return state_->events.outcome(std::move(report));
             }
             failures = std::min(failures + 1, 6);
@@ -384,8 +385,7 @@ Result<FollowReport> Follower::follow() {
         if (report->reached_until || stopped()) return report;
         if (report->moved && report->lag_steps > 0) continue;
         // After a move there may be more: whoever waits for the newest must not take it for that.
-        const FollowEvent waiting = state_->event(FollowEvent::Kind::kWaiting);
-        if (!report->moved && !state_->events.tell(waiting)) {
+        if (!report->moved && !state_->events.tell(state_->event(FollowEvent::Kind::kWaiting))) {
             return state_->events.outcome(std::move(report));
         }
         clock.sleep_for(state_->pause());

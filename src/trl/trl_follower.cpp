@@ -365,6 +365,7 @@ Result<FollowReport> TrlFollower::follow() {
             const ErrorKind kind = report.error().kind;
             // The store will come back, and a file may be written to its end.
             const bool heals = kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt;
+            if (kind == ErrorKind::kUnavailable && stopped()) return state_->report(false);
             if (!heals || stopped() || !state_->tell_fault(report.error())) {
                 return state_->events.outcome(std::move(report));
             }

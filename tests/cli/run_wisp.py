@@ -10,6 +10,9 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("WISP_BIN", ROOT / "build/release/bin/wisp")).resolve()
 
+# Beyond this a process hangs. No test measures speed by it: a loaded machine with sanitizers is slow.
+PATIENCE = 600
+
 OK, ERROR, USAGE, NO_RUN, LOCKED, DENIED = 0, 1, 2, 10, 11, 12
 DAMAGED, WRONG_BASE, DISK_FULL, UNSUPPORTED = 13, 14, 17, 18
 
@@ -44,7 +47,7 @@ def start(*arguments, env=None, binary=BINARY, **options):
         stderr=subprocess.PIPE, env=environment(env), **options)
 
 
-def run(*arguments, env=None, timeout=120, **options):
+def run(*arguments, env=None, timeout=PATIENCE, **options):
     """Whatever the outcome; a run that ends by a signal is a crash and fails here."""
     process = start(*arguments, env=env, **options)
     try:

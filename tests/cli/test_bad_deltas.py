@@ -53,6 +53,7 @@ def test_delta_cut_anywhere_is_refused(sealed, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_one_flipped_bit_anywhere_is_never_a_success(sealed, tmp_path):
     old, _, good = sealed
     bad = tmp_path / "bad"

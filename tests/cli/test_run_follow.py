@@ -10,7 +10,7 @@ import pytest
 
 import checkpoints
 import runs
-from run_wisp import ERROR, LOCKED, NO_RUN, USAGE, WRONG_BASE, answer, refused, run, start, wisp
+from run_wisp import ERROR, LOCKED, NO_RUN, PATIENCE, USAGE, WRONG_BASE, answer, refused, run, start, wisp
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ class Following:
 
     def end(self, number=signal.SIGINT):
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return json.loads(out.decode().splitlines()[-1]), err.decode()
 
 
@@ -115,10 +115,10 @@ def test_until_a_step_that_was_never_published_ends_before_it(trainer, tmp_path)
     for step in (10, 20, 30):
         trainer.publish("--step", step)
     for into in ("a", "a"):
-        wisp("follow", trainer.url, "--into", tmp_path / into, "--until-step", 25, timeout=30)
+        wisp("follow", trainer.url, "--into", tmp_path / into, "--until-step", 25)
     assert runs.holds(tmp_path / "a", trainer.states[1])
     wisp("follow", trainer.url, "--into", tmp_path / "b", "--until-step", 10)
-    wisp("follow", trainer.url, "--into", tmp_path / "b", "--until-step", 15, timeout=30)
+    wisp("follow", trainer.url, "--into", tmp_path / "b", "--until-step", 15)
     assert runs.holds(tmp_path / "b", trainer.states[0])
 
 
@@ -190,7 +190,7 @@ def test_second_signal_ends_the_process_at_once(trainer, tmp_path):
         # The command, which wisp waits for, goes on.
         follower.process.send_signal(signal.SIGINT)
         follower.process.send_signal(signal.SIGTERM)
-        assert follower.process.wait(timeout=60) in (-signal.SIGINT, -signal.SIGTERM)
+        assert follower.process.wait(timeout=PATIENCE) in (-signal.SIGINT, -signal.SIGTERM)
         gate.write_text("")
 
 

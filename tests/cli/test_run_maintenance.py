@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import runs
-from run_wisp import DAMAGED, DENIED, ERROR, NO_RUN, USAGE, answer, refused, run, start, wisp
+from run_wisp import DAMAGED, DENIED, ERROR, NO_RUN, PATIENCE, USAGE, answer, refused, run, start, wisp
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_watching_compact_goes_on_until_it_is_told_to_end(trainer):
         assert json.loads(watcher.stdout.readline())["merged"] > 0
     finally:
         watcher.send_signal(signal.SIGINT)
-        watcher.communicate(timeout=60)
+        watcher.communicate(timeout=PATIENCE)
     assert watcher.returncode == 130
 
 

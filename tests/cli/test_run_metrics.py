@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 import runs
-from run_wisp import ERROR, refused, start, wisp
+from run_wisp import ERROR, PATIENCE, refused, start, wisp
 from test_run_follow import Following
 
 
@@ -28,7 +28,7 @@ def address_of(process):
 
 def scrape(address):
     """Every sample by name, and the text as it came."""
-    with urllib.request.urlopen(address, timeout=10) as reply:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as reply:
         text = reply.read().decode()
     samples = {}
     for line in text.splitlines():
@@ -143,6 +143,6 @@ def test_log_that_cannot_be_written_is_refused_before_anything_else(trainer, tmp
 def test_full_log_does_not_stop_the_replica(trainer, tmp_path):
     trainer.steps(1)
     process = start("pull", trainer.url, "--into", tmp_path / "replica", "--log", "/dev/full")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and b"going on without it" in err
     assert runs.holds(tmp_path / "replica", trainer.states[0])

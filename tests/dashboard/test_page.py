@@ -1,5 +1,6 @@
 """The dashboard in a real browser, over a real run: what it shows is what the run is."""
 
+import importlib.resources
 import json
 import os
 import urllib.error
@@ -10,9 +11,8 @@ import pytest
 
 import run_wisp
 import st
-from conftest import ROOT
 
-AXE = ROOT / "dashboard/node_modules/axe-core/axe.min.js"
+AXE = importlib.resources.files("axe_playwright_python") / "axe.min.js"
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
 
 

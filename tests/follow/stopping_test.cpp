@@ -21,8 +21,8 @@ class AwayStore : public MemoryStore {
   public:
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
-        if (!away) return MemoryStore::read(key, offset, into);
         if (on_ask) on_ask();
+        if (!away) return MemoryStore::read(key, offset, into);
         return std::unexpected(Error{ErrorKind::kUnavailable, "away", 600'000U});
     }
     Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
@@ -81,6 +81,36 @@ TEST_F(Stopping, OneFollowerGoesOnWhenAnotherIsStopped) {
     second_thread.join();
     EXPECT_TRUE(value_of(second_report).reached_until);
     EXPECT_LT(first.at().step, 1U);
+}
+
+TEST_F(Stopping, AStopWhileItLooksIsAnEndLikeAnyOther) {
+    for (int reads_before = 0; reads_before < 6; ++reads_before) {
+        std::stop_source stop;
+        auto replica = value_of(open_memory_replica());
+        Follower follower =
+            value_of(Follower::open(run_, *replica, until(std::nullopt, stop.get_token())));
+        int reads = 0;
+        store_->on_ask = [&] {
+            if (reads++ == reads_before) stop.request_stop();
+        };
+        EXPECT_EQ(outcome_of(follower.follow()), "ok") << reads_before;
+        store_->on_ask = nullptr;
+    }
+}
+
+TEST_F(Stopping, AStopWhileItLooksAtTrlsLayoutIsAnEndLikeAnyOther) {
+    const Location where{store_, "trl", "memory:trl"};
+    auto baseline = value_of(open_memory_replica());
+    value_of(publish_trl(where, *baseline, value_of(Checkpoint::open(steps_.state(0))), 0));
+    std::stop_source stop;
+    auto replica = value_of(open_memory_replica());
+    TrlFollower follower =
+        value_of(TrlFollower::open(where, *replica, until(std::nullopt, stop.get_token())));
+    store_->on_ask = [&] {
+        stop.request_stop();
+        store_->away = true;
+    };
+    EXPECT_EQ(outcome_of(follower.follow()), "ok");
 }
 
 TEST_F(Stopping, ARetryDoesNotOutlastTheStop) {

@@ -8,9 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class ScriptedVllm:
-    """A vLLM server with wisp's routes; `acts` is what it was told, in order."""
+    """A vLLM server with wisp's routes; `acts` is what it was told, in order.
 
-    def __init__(self, port=0):
+    Unless it is `listening` it refuses connections until listen(), and holds its port meanwhile.
+    """
+
+    def __init__(self, port=0, listening=True):
         self.served = None
         self.run = None
         self.info = None  #: of the last init
@@ -18,8 +21,16 @@ class ScriptedVllm:
         self.acts = []
         self.keys = set()
         self.refusal = None  #: (status, text) of the next updates
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler(),
+                                         bind_and_activate=False)
         self._http.daemon_threads = True
+        self._http.server_bind()
+        self._thread = None
+        if listening:
+            self.listen()
+
+    def listen(self):
+        self._http.server_activate()
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -32,9 +43,10 @@ class ScriptedVllm:
         return f"http://127.0.0.1:{self.port}"
 
     def close(self):
-        self._http.shutdown()
+        if self._thread:
+            self._http.shutdown()
+            self._thread.join()
         self._http.server_close()
-        self._thread.join()
 
     def __enter__(self):
         return self

@@ -145,8 +145,10 @@ def test_other_threads_run_while_the_library_works():
 
 
 def test_ctrl_c_ends_long_work_with_a_keyboard_interrupt(tmp_path):
+    # A shell starts what it puts into the background, these tests too, with SIGINT ignored.
     code = """
-import numpy as np, os, sys, wisp
+import numpy as np, os, signal, sys, wisp
+signal.signal(signal.SIGINT, signal.default_int_handler)
 big = {"w": np.zeros(256 << 20, np.uint8)}
 try:
     print("ready", flush=True)

@@ -42,11 +42,12 @@ def test_dead_server_is_reported_and_comes_back_by_itself(two):
     with Driver(RUN, [s.url for s in two], watch=0.02, on_report=told.put) as driver:
         assert all(r.ok for r in driver.update(1))
         dying.close()
-        first, second = driver.update(2)
-        assert first.ok and not second.ok
-        assert second.error_kind == "unavailable" and second.url in second.error
-        with ScriptedVllm(dying.port) as back:
-            while not (report := told.get(timeout=30)).ok or report.url != back.url \
+        with ScriptedVllm(dying.port, listening=False) as back:
+            first, second = driver.update(2)
+            assert first.ok and not second.ok
+            assert second.error_kind == "unavailable" and second.url in second.error
+            back.listen()
+            while not (report := told.get(timeout=600)).ok or report.url != back.url \
                     or report.target != 2:
                 pass
             assert report.initialized and back.served == 2

@@ -232,6 +232,7 @@ def test_ctrl_c_in_one_thread_does_not_end_the_following_of_another(bucket, publ
     code = f"""
 import os, signal, numpy as np, threading, wisp
 from test_follower import blank
+signal.signal(signal.SIGINT, signal.default_int_handler)
 follower = wisp.Follower({bucket!r}, blank(), poll=0.01).start()
 follower.wait_for(0, timeout=60)
 big = {{"w": np.zeros(256 << 20, np.uint8)}}
