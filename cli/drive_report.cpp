@@ -84,7 +84,7 @@ void DriveReporter::write(const Json& event) {
     }
 }
 
-void DriveReporter::tell_head(const LogLine& head, std::int64_t age_ms) {
+void DriveReporter::tell_head(const CommitSummary& head, std::int64_t age_ms) {
     const std::scoped_lock lock(mutex_);
     waiting_ = false;
     run_fault_.reset();
@@ -125,7 +125,7 @@ void DriveReporter::tell_run_fault(const Error& error) {
     complain(fmt::format("{}; going on", error.text));
 }
 
-void DriveReporter::tell_waiting(const std::optional<LogLine>& head, std::int64_t age_ms) {
+void DriveReporter::tell_waiting(const std::optional<CommitSummary>& head, std::int64_t age_ms) {
     const std::scoped_lock lock(mutex_);
     run_fault_.reset();
     if (metrics_ && head) metrics_->on_head(*head, age_ms);
@@ -143,7 +143,7 @@ void DriveReporter::tell_waiting(const std::optional<LogLine>& head, std::int64_
     line_shown_ = true;
 }
 
-void DriveReporter::finish(const std::optional<LogLine>& head,
+void DriveReporter::finish(const std::optional<CommitSummary>& head,
                            const std::vector<EngineReport>& servers, bool stopped, double seconds) {
     const std::scoped_lock lock(mutex_);
     clear_line();

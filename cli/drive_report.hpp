@@ -23,14 +23,14 @@ class DriveReporter {
                   std::optional<EventLog> log);
 
     /// The run stands here now.
-    void tell_head(const LogLine& head, std::int64_t age_ms);
+    void tell_head(const CommitSummary& head, std::int64_t age_ms);
     /// A server moved, failed or recovered.
     void tell(const EngineReport& report);
     /// The run cannot be looked at; it is tried again. The same failure is told once.
     void tell_run_fault(const Error& error);
     /// Nothing to do; told once, until something happens.
-    void tell_waiting(const std::optional<LogLine>& head, std::int64_t age_ms);
-    void finish(const std::optional<LogLine>& head, const std::vector<EngineReport>& servers,
+    void tell_waiting(const std::optional<CommitSummary>& head, std::int64_t age_ms);
+    void finish(const std::optional<CommitSummary>& head, const std::vector<EngineReport>& servers,
                 bool stopped, double seconds);
 
   private:

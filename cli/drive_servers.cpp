@@ -61,7 +61,7 @@ class Driving {
           driver_(std::move(driver)),
           reporter_(reporter) {}
 
-    const std::optional<LogLine>& head() const { return head_; }
+    const std::optional<CommitSummary>& head() const { return head_; }
     std::vector<EngineReport> servers() const { return driver_.latest(); }
 
     /// Until the step is reached, a stop, or a failure that does not heal.
@@ -86,14 +86,14 @@ class Driving {
     }
 
   private:
-    bool is_new(const LogLine& line) const {
+    bool is_new(const CommitSummary& line) const {
         return !head_ || head_->step != line.step || head_->state != line.state;
     }
     std::int64_t age() const {
         return head_ ? std::max<std::int64_t>(0, system_clock()->now_ms() - head_->time_ms) : 0;
     }
 
-    void aim(const LogLine& line) {
+    void aim(const CommitSummary& line) {
         head_ = line;
         reporter_.tell_head(line, age());
         const EngineTarget target{line.step, to_text(line.state)};
@@ -122,7 +122,7 @@ class Driving {
     RunWatch watch_;
     EngineDriver driver_;
     DriveReporter& reporter_;
-    std::optional<LogLine> head_;
+    std::optional<CommitSummary> head_;
 };
 
 Result<std::unique_ptr<DriveReporter>> make_reporter(const DriveOrder& order) {

@@ -111,7 +111,7 @@ class Endpoint : public MetricsEndpoint {
             .Increment();
     }
 
-    void on_head(const LogLine& head, std::int64_t age_ms) override {
+    void on_head(const CommitSummary& head, std::int64_t age_ms) override {
         families_.gauge("wisp_run_step", "The newest step of the run")
             .Set(static_cast<double>(head.step));
         families_.gauge("wisp_commit_age_seconds", "Age of the newest commit known")

@@ -24,7 +24,7 @@ class MetricsEndpoint {
     virtual std::string url() const = 0;
     virtual void on_event(const FollowEvent& event) = 0;
     /// Where the run stands, and what a server answered, of a process that drives servers.
-    virtual void on_head(const LogLine& head, std::int64_t age_ms) = 0;
+    virtual void on_head(const CommitSummary& head, std::int64_t age_ms) = 0;
     virtual void on_server(const EngineReport& report) = 0;
     virtual void on_published(const PublishReport& report) = 0;
     /// An end that was not wished for.

@@ -77,7 +77,7 @@ Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) 
     return RunAccess{std::move(*where), std::move(*options)};
 }
 
-void add_workshop(CLI::App& verb, UpkeepArguments& into) {
+void add_workshop(CLI::App& verb, MaintenanceArguments& into) {
     verb.add_option("--work", into.work, "Room for a checkpoint; a temporary folder by default")
         ->type_name("DIR");
     verb.add_option("--base", into.base,
@@ -85,9 +85,9 @@ void add_workshop(CLI::App& verb, UpkeepArguments& into) {
         ->type_name("CHECKPOINT");
 }
 
-Result<UpkeepOptions> upkeep_options(const UpkeepArguments& arguments, const RunAccess& access,
-                                     const Common& common) {
-    UpkeepOptions options;
+Result<MaintenanceOptions> maintenance_options(const MaintenanceArguments& arguments,
+                                               const RunAccess& access, const Common& common) {
+    MaintenanceOptions options;
     options.run = access.options;
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());

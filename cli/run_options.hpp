@@ -46,16 +46,16 @@ struct RunAccess {
 Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust);
 
 /// What compact, retain, scrub and export share.
-struct UpkeepArguments {
+struct MaintenanceArguments {
     TrustArguments trust;
     SignArguments sign;
     std::string work;
     std::string base;
 };
 /// --work and --base, for verbs that put a checkpoint together.
-void add_workshop(CLI::App& verb, UpkeepArguments& into);
-Result<UpkeepOptions> upkeep_options(const UpkeepArguments& arguments, const RunAccess& access,
-                                     const Common& common);
+void add_workshop(CLI::App& verb, MaintenanceArguments& into);
+Result<MaintenanceOptions> maintenance_options(const MaintenanceArguments& arguments,
+                                               const RunAccess& access, const Common& common);
 
 /// An existing checkpoint to start from, if one was named.
 std::optional<std::filesystem::path> optional_path(const std::string& text);

@@ -33,8 +33,8 @@ const char* name_of_signature(Signer::How how) {
     return "unsigned";
 }
 
-Json commit_json(const HistoryLine& entry, const HistoryLine* before) {
-    const LogLine& line = entry.line;
+Json commit_json(const HistoryEntry& entry, const HistoryEntry* before) {
+    const CommitSummary& line = entry.commit;
     Json json = {{"seq", line.seq},
                  {"epoch", line.epoch},
                  {"step", line.step},
@@ -55,8 +55,9 @@ Json commit_json(const HistoryLine& entry, const HistoryLine* before) {
                  {"follows", nullptr}};
     if (!line.signer.empty()) json["signer"] = line.signer;
     if (line.rewind_from) json["rewind_from"] = *line.rewind_from;
-    if (before != nullptr && before->line.seq + 1 == line.seq) {
-        json["follows"] = entry.previous == before->line.hash && before->line.epoch <= line.epoch;
+    if (before != nullptr && before->commit.seq + 1 == line.seq) {
+        json["follows"] =
+            entry.previous == before->commit.hash && before->commit.epoch <= line.epoch;
     }
     return json;
 }
@@ -78,15 +79,15 @@ Result<void> RunView::refresh() {
     // Some stores count requests, and say how often one may ask.
     const StoreTerms terms = access_.where.store->terms();
     if (!is_older(refreshed_ms_, std::max<std::int64_t>(kHeadMs, terms.poll_ms))) return {};
-    const std::uint64_t known = lines_.empty() ? 0 : lines_.back().line.seq;
+    const std::uint64_t known = lines_.empty() ? 0 : lines_.back().commit.seq;
     auto history = read_history(access_.where, known, options_.commits, access_.options);
     if (!history) return std::unexpected(std::move(history).error());
     const bool news = !history->lines.empty();
     if (news) {
-        roads_ = std::move(history->roads);
+        merged_deltas_ = std::move(history->merged_deltas);
         full_bytes_ = history->full_bytes;
     }
-    for (HistoryLine& line : history->lines) lines_.push_back(std::move(line));
+    for (HistoryEntry& line : history->lines) lines_.push_back(std::move(line));
     while (lines_.size() > options_.commits) lines_.pop_front();
     if (news || is_older(status_ms_, kStatusMs)) {
         if (auto read = refresh_status(); !read) return read;
@@ -117,13 +118,14 @@ Result<void> RunView::refresh_status() {
 }
 
 const char* RunView::health_of(const ReplicaHealth& replica) const {
-    if (replica.line.state == "stopped") return "stopped";
-    if (replica.line.seen_ms > 3 * replica.every_ms.value_or(kDefaultBeatMs)) return "dead";
+    if (replica.summary.state == "stopped") return "stopped";
+    if (replica.summary.seen_ms > 3 * replica.every_ms.value_or(kDefaultBeatMs)) return "dead";
     // What it says is as old as its heartbeat: it is behind if a newer step had been there for a
     // while by then.
-    const std::int64_t heard = access_.options.clock->now_ms() - replica.line.seen_ms - kFreshMs;
-    const bool behind = std::ranges::any_of(lines_, [&](const HistoryLine& entry) {
-        return entry.makes_state && entry.line.seq > replica.line.seq && entry.line.time_ms < heard;
+    const std::int64_t heard = access_.options.clock->now_ms() - replica.summary.seen_ms - kFreshMs;
+    const bool behind = std::ranges::any_of(lines_, [&](const HistoryEntry& entry) {
+        return entry.makes_state && entry.commit.seq > replica.summary.seq &&
+               entry.commit.time_ms < heard;
     });
     return behind ? "behind" : "ok";
 }
@@ -132,15 +134,15 @@ Json RunView::replicas_json() const {
     Json replicas = Json::array();
     const std::int64_t since = replicas_ms_ ? steady_ms() - *replicas_ms_ : 0;
     for (ReplicaHealth replica : replicas_) {
-        replica.line.seen_ms += since;
-        Json json = {{"id", replica.line.id},
-                     {"seq", replica.line.seq},
-                     {"step", replica.line.step},
-                     {"lag_steps", replica.line.lag_steps},
-                     {"seen_ms", replica.line.seen_ms},
+        replica.summary.seen_ms += since;
+        Json json = {{"id", replica.summary.id},
+                     {"seq", replica.summary.seq},
+                     {"step", replica.summary.step},
+                     {"lag_steps", replica.summary.lag_steps},
+                     {"seen_ms", replica.summary.seen_ms},
                      {"every_ms", nullptr},
                      {"pause_ms", nullptr},
-                     {"state", replica.line.state},
+                     {"state", replica.summary.state},
                      {"health", health_of(replica)}};
         if (replica.every_ms) json["every_ms"] = *replica.every_ms;
         if (replica.pause_us) json["pause_ms"] = static_cast<double>(*replica.pause_us) / 1000;
@@ -153,7 +155,7 @@ Result<Json> RunView::head() {
     const std::scoped_lock lock(mutex_);
     if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
     const std::int64_t since = status_ms_ ? steady_ms() - *status_ms_ : 0;
-    return Json{{"head_seq", lines_.empty() ? 0 : lines_.back().line.seq},
+    return Json{{"head_seq", lines_.empty() ? 0 : lines_.back().commit.seq},
                 {"head_age_ms", status_.head ? status_.head_age_ms + since : 0},
                 {"expired", status_.expired},
                 {"replicas", replicas_json()}};
@@ -177,7 +179,7 @@ Result<Json> RunView::run() {
                                                       : "unknown"},
                  {"total_elements", elements},
                  {"anchors", Json::array()},
-                 {"roads", Json::array()},
+                 {"merged_deltas", Json::array()},
                  {"branches", status_.branches},
                  {"stored_objects", status_.stored_objects},
                  {"stored_bytes", status_.stored_bytes},
@@ -187,18 +189,18 @@ Result<Json> RunView::run() {
                  {"made_ms", access_.options.clock->now_ms()}};
     json.update(*newest);
     if (status_.head) json["head_step"] = status_.head->step;
-    for (const AnchorLine& anchor : status_.anchors) {
+    for (const AnchorSummary& anchor : status_.anchors) {
         json["anchors"].push_back({{"seq", anchor.seq},
                                    {"step", anchor.step},
                                    {"bytes", anchor.bytes},
                                    {"base_name", anchor.base_name}});
     }
-    for (const RoadLine& road : roads_) {
-        json["roads"].push_back({{"from_seq", road.from_seq},
-                                 {"from_step", road.from_step},
-                                 {"to_seq", road.to_seq},
-                                 {"to_step", road.to_step},
-                                 {"bytes", road.bytes}});
+    for (const MergedDeltaSummary& merged_delta : merged_deltas_) {
+        json["merged_deltas"].push_back({{"from_seq", merged_delta.from_seq},
+                                         {"from_step", merged_delta.from_step},
+                                         {"to_seq", merged_delta.to_seq},
+                                         {"to_step", merged_delta.to_step},
+                                         {"bytes", merged_delta.bytes}});
     }
     return json;
 }
@@ -207,9 +209,9 @@ Result<Json> RunView::commits(std::uint64_t after) {
     const std::scoped_lock lock(mutex_);
     if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
     Json commits = Json::array();
-    const HistoryLine* before = nullptr;
-    for (const HistoryLine& line : lines_) {
-        if (line.line.seq > after) commits.push_back(commit_json(line, before));
+    const HistoryEntry* before = nullptr;
+    for (const HistoryEntry& line : lines_) {
+        if (line.commit.seq > after) commits.push_back(commit_json(line, before));
         before = &line;
     }
     return Json{{"commits", std::move(commits)}};

@@ -64,8 +64,8 @@ class RunView {
     const ViewOptions options_;
 
     std::mutex mutex_;  // guards what follows, up to the next mutex
-    std::deque<HistoryLine> lines_;
-    std::vector<RoadLine> roads_;
+    std::deque<HistoryEntry> lines_;
+    std::vector<MergedDeltaSummary> merged_deltas_;
     std::uint64_t full_bytes_ = 0;
     RunStatus status_;
     std::vector<ReplicaHealth> replicas_;

@@ -15,7 +15,7 @@ namespace {
 struct CompactArguments {
     Common common;
     std::string run;
-    UpkeepArguments upkeep;
+    MaintenanceArguments maintenance;
     bool watch = false;
     Milliseconds every{60'000};
 };
@@ -50,9 +50,9 @@ void print_compacted(const CompactArguments& arguments, const CompactReport& rep
 }
 
 int run(const CompactArguments& arguments) {
-    const auto access = open_run(arguments.run, arguments.upkeep.trust);
+    const auto access = open_run(arguments.run, arguments.maintenance.trust);
     if (!access) return report_error(arguments.common, "compact", access.error());
-    const auto options = upkeep_options(arguments.upkeep, *access, arguments.common);
+    const auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return report_error(arguments.common, "compact", options.error());
     for (;;) {
         const Stopwatch watch;
@@ -82,9 +82,9 @@ void add_compact(CLI::App& app, Outcome& outcome) {
     add_duration(*verb, "--every", arguments->every, "How often to look, with --watch")
         ->default_str("1m")
         ->needs(watch);
-    add_workshop(*verb, arguments->upkeep);
-    add_signing(*verb, arguments->upkeep.sign);
-    add_trust(*verb, arguments->upkeep.trust);
+    add_workshop(*verb, arguments->maintenance);
+    add_signing(*verb, arguments->maintenance.sign);
+    add_trust(*verb, arguments->maintenance.trust);
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp compact s3://weights/qwen-rl

@@ -14,13 +14,13 @@ struct ExportArguments {
     std::string run;
     std::string output;
     std::optional<std::uint64_t> step;
-    UpkeepArguments upkeep;
+    MaintenanceArguments maintenance;
 };
 
 Result<ExportReport> write_out(const ExportArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.upkeep.trust);
+    auto access = open_run(arguments.run, arguments.maintenance.trust);
     if (!access) return std::unexpected(std::move(access).error());
-    auto options = upkeep_options(arguments.upkeep, *access, arguments.common);
+    auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return std::unexpected(std::move(options).error());
     return export_step(access->where, arguments.step, arguments.output, *options);
 }
@@ -59,8 +59,8 @@ void add_export(CLI::App& app, Outcome& outcome) {
     verb->add_option("--step", arguments->step, "Step to write; the newest by default")
         ->check(CLI::NonNegativeNumber);
     verb->add_option("-o,--output", arguments->output, "Folder to make")->required();
-    add_workshop(*verb, arguments->upkeep);
-    add_trust(*verb, arguments->upkeep.trust);
+    add_workshop(*verb, arguments->maintenance);
+    add_trust(*verb, arguments->maintenance.trust);
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp export s3://weights/qwen-rl -o newest

@@ -148,8 +148,8 @@ Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& re
     if (!access) return std::unexpected(std::move(access).error());
     // Before a folder is made for a run that is not there.
     const bool trl = arguments.layout == "trl";
-    if (auto found =
-            trl ? Result<std::vector<LogLine>>{} : read_log(access->where, 1, access->options);
+    if (auto found = trl ? Result<std::vector<CommitSummary>>{}
+                         : read_log(access->where, 1, access->options);
         !found && found.error().kind == ErrorKind::kNoRun) {
         return std::unexpected(std::move(found).error());
     }

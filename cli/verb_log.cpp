@@ -16,7 +16,7 @@ struct LogArguments {
     TrustArguments trust;
 };
 
-nlohmann::ordered_json to_json(const LogLine& line) {
+nlohmann::ordered_json to_json(const CommitSummary& line) {
     nlohmann::ordered_json json = {{"seq", line.seq},
                                    {"epoch", line.epoch},
                                    {"step", line.step},
@@ -36,26 +36,26 @@ nlohmann::ordered_json to_json(const LogLine& line) {
     return json;
 }
 
-std::string bytes_text(const LogLine& line) {
+std::string bytes_text(const CommitSummary& line) {
     const std::uint64_t bytes = line.delta_bytes + line.anchor_bytes;
     return bytes == 0 ? "-" : human_bytes(bytes);
 }
 
-std::string note(const LogLine& line) {
+std::string note(const CommitSummary& line) {
     std::string text = printable(line.writer);
     if (!line.signer.empty()) text += ", signed by " + printable(line.signer);
     if (line.rewind_from) text += fmt::format(", back from step {}", *line.rewind_from);
     return text;
 }
 
-void print_table(const std::vector<LogLine>& lines) {
+void print_table(const std::vector<CommitSummary>& lines) {
     if (lines.empty()) {
         fmt::print("nothing was published yet\n");
         return;
     }
     fmt::print("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}\n", "seq", "epoch", "step", "kind",
                "changed", "bytes", "time (UTC)", "writer");
-    for (const LogLine& line : lines) {
+    for (const CommitSummary& line : lines) {
         fmt::print("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}\n", line.seq, line.epoch,
                    line.step, line.kind, human_count(line.changed_elements), bytes_text(line),
                    human_time(line.time_ms), note(line));
@@ -69,7 +69,7 @@ int run(const LogArguments& arguments) {
     if (!lines) return report_error(arguments.common, "log", lines.error());
     if (arguments.common.json) {
         nlohmann::ordered_json commits = nlohmann::ordered_json::array();
-        for (const LogLine& line : *lines) commits.push_back(to_json(line));
+        for (const CommitSummary& line : *lines) commits.push_back(to_json(line));
         print_json({{"verb", "log"}, {"ok", true}, {"url", arguments.run}, {"commits", commits}});
     } else if (!arguments.common.quiet) {
         print_table(*lines);

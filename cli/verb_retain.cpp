@@ -13,7 +13,7 @@ namespace {
 struct RetainArguments {
     Common common;
     std::string run;
-    UpkeepArguments upkeep;
+    MaintenanceArguments maintenance;
     RetainOptions retain;
 };
 
@@ -56,12 +56,12 @@ void print_retained(const RetainArguments& arguments, const RetainReport& report
 }
 
 int run(const RetainArguments& arguments) {
-    const auto access = open_run(arguments.run, arguments.upkeep.trust);
+    const auto access = open_run(arguments.run, arguments.maintenance.trust);
     if (!access) return report_error(arguments.common, "retain", access.error());
-    const auto upkeep = upkeep_options(arguments.upkeep, *access, arguments.common);
-    if (!upkeep) return report_error(arguments.common, "retain", upkeep.error());
+    const auto maintenance = maintenance_options(arguments.maintenance, *access, arguments.common);
+    if (!maintenance) return report_error(arguments.common, "retain", maintenance.error());
     RetainOptions options = arguments.retain;
-    options.upkeep = *upkeep;
+    options.maintenance = *maintenance;
     const auto report = retain_run(access->where, options);
     if (!report) return report_error(arguments.common, "retain", report.error());
     print_retained(arguments, *report);
@@ -89,8 +89,8 @@ void add_retain(CLI::App& app, Outcome& outcome) {
         ->type_name("ID")
         ->allow_extra_args(false);
     verb->add_flag("--dry-run", arguments->retain.dry_run, "Say what would go, and change nothing");
-    add_signing(*verb, arguments->upkeep.sign);
-    add_trust(*verb, arguments->upkeep.trust);
+    add_signing(*verb, arguments->maintenance.sign);
+    add_trust(*verb, arguments->maintenance.trust);
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
   wisp retain s3://weights/qwen-rl --keep-anchors 2 --dry-run

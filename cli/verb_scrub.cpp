@@ -13,7 +13,7 @@ struct ScrubArguments {
     Common common;
     std::string target;
     bool replay = false;
-    UpkeepArguments upkeep;
+    MaintenanceArguments maintenance;
 };
 
 bool is_replica(const std::string& target) {
@@ -26,9 +26,9 @@ Result<ScrubReport> scrub(const ScrubArguments& arguments, bool replica) {
         return scrub_folder(arguments.target, arguments.common.threads,
                             progress_bar(arguments.common));
     }
-    auto access = open_run(arguments.target, arguments.upkeep.trust);
+    auto access = open_run(arguments.target, arguments.maintenance.trust);
     if (!access) return std::unexpected(std::move(access).error());
-    auto options = upkeep_options(arguments.upkeep, *access, arguments.common);
+    auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return std::unexpected(std::move(options).error());
     return scrub_run(access->where, *options, arguments.replay);
 }
@@ -84,8 +84,8 @@ void add_scrub(CLI::App& app, Outcome& outcome) {
     verb->add_option("target", arguments->target, "Address of a run, or the folder of a replica")
         ->required();
     verb->add_flag("--replay", arguments->replay, "Also walk through every state of a run");
-    add_workshop(*verb, arguments->upkeep);
-    add_trust(*verb, arguments->upkeep.trust);
+    add_workshop(*verb, arguments->maintenance);
+    add_trust(*verb, arguments->maintenance.trust);
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp scrub s3://weights/qwen-rl

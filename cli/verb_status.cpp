@@ -45,13 +45,13 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                         {"signer", status.head->signer}, {"state", to_text(status.head->state)},
                         {"hash", status.head->hash}};
     }
-    for (const AnchorLine& anchor : status.anchors) {
+    for (const AnchorSummary& anchor : status.anchors) {
         json["anchors"].push_back({{"seq", anchor.seq},
                                    {"step", anchor.step},
                                    {"bytes", anchor.bytes},
                                    {"base_name", anchor.base_name}});
     }
-    for (const ReplicaLine& replica : status.replicas) {
+    for (const ReplicaSummary& replica : status.replicas) {
         json["replicas"].push_back({{"id", replica.id},
                                     {"seq", replica.seq},
                                     {"step", replica.step},
@@ -67,7 +67,7 @@ void print_head(const RunStatus& status) {
         fmt::print("head      nothing was published yet\n");
         return;
     }
-    const LogLine& head = *status.head;
+    const CommitSummary& head = *status.head;
     fmt::print("head      step {}, seq {}, epoch {}, {} ago by {}{}\n", head.step, head.seq,
                head.epoch, human_age(status.head_age_ms), printable(head.writer),
                status.expired ? ", EXPIRED" : "");
@@ -75,7 +75,7 @@ void print_head(const RunStatus& status) {
 }
 
 void print_anchors(const RunStatus& status) {
-    for (const AnchorLine& anchor : status.anchors) {
+    for (const AnchorSummary& anchor : status.anchors) {
         fmt::print("anchor    step {}, seq {}, {}", anchor.step, anchor.seq,
                    human_bytes(anchor.bytes));
         if (!anchor.base_name.empty()) fmt::print(" on base {}", printable(anchor.base_name));
@@ -96,7 +96,7 @@ void print_status(const std::string& url, const RunStatus& status) {
                human_count(status.stored_objects), status.floor_seq);
     fmt::print("joining   reads {} in {} objects\n", human_bytes(status.join_bytes),
                human_count(status.join_objects));
-    for (const ReplicaLine& replica : status.replicas) {
+    for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
                    replica.step, replica.lag_steps, printable(replica.state),
                    human_age(replica.seen_ms));

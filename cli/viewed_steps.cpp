@@ -36,11 +36,11 @@ Json tensor_json(const TensorReport& tensor) {
 std::vector<std::uint64_t> RunView::unread_steps() {
     std::vector<std::uint64_t> unread;
     const std::scoped_lock lock(mutex_);
-    const std::uint64_t oldest = lines_.empty() ? 0 : lines_.front().line.seq;
+    const std::uint64_t oldest = lines_.empty() ? 0 : lines_.front().commit.seq;
     std::erase_if(surveys_, [&](const auto& item) { return item.first < oldest; });
-    for (const HistoryLine& entry : lines_) {
-        if (entry.line.delta_bytes == 0 || surveys_.contains(entry.line.seq)) continue;
-        unread.push_back(entry.line.seq);
+    for (const HistoryEntry& entry : lines_) {
+        if (entry.commit.delta_bytes == 0 || surveys_.contains(entry.commit.seq)) continue;
+        unread.push_back(entry.commit.seq);
     }
     std::ranges::reverse(unread);
     return unread;
@@ -80,7 +80,7 @@ Result<Json> RunView::layers(std::uint64_t cursor) {
     {
         const std::scoped_lock lock(mutex_);
         if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
-        for (const HistoryLine& entry : lines_) steps[entry.line.seq] = entry.line.step;
+        for (const HistoryEntry& entry : lines_) steps[entry.commit.seq] = entry.commit.step;
     }
     const std::scoped_lock lock(layers_mutex_);
     const std::vector<std::uint64_t> unread = unread_steps();

@@ -38,20 +38,21 @@ void check_commit(std::string_view object) {
     FUZZ_CHECK(parsed->body.ends_with('\n') && object.size() <= limits::kCommitBytes);
     const Commit& commit = parsed->commit;
     FUZZ_CHECK(commit.seq > 0 && commit.epoch > 0 && commit.state.seq <= commit.seq);
-    FUZZ_CHECK(commit.floor <= commit.state.seq && commit.map_at.seq < commit.seq);
+    FUZZ_CHECK(commit.floor <= commit.state.seq && commit.manifest_at.seq < commit.seq);
     if (commit.delta) check_file(*commit.delta);
-    if (commit.map) {
-        for (const AnchorEntry& anchor : commit.map->anchors) {
+    if (commit.manifest) {
+        for (const AnchorEntry& anchor : commit.manifest->anchors) {
             FUZZ_CHECK(!anchor.files.empty() && anchor.state.seq <= commit.seq);
             for (const StoredFile& file : anchor.files) check_file(file);
         }
-        for (const RoadEntry& road : commit.map->roads) check_file(road.delta);
+        for (const MergedDelta& merged_delta : commit.manifest->merged_deltas)
+            check_file(merged_delta.delta);
     }
     const std::string text = write_commit(commit);
     if (text.size() > limits::kCommitBytes) return;
     const auto again = parse_commit(text, "fuzz");
     FUZZ_CHECK(again && write_commit(again->commit) == text);
-    FUZZ_CHECK(again->commit.map == commit.map && again->commit.delta == commit.delta);
+    FUZZ_CHECK(again->commit.manifest == commit.manifest && again->commit.delta == commit.delta);
     FUZZ_CHECK(again->commit.state == commit.state && again->signature_block.empty());
 }
 

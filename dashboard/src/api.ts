@@ -29,7 +29,7 @@ export interface Anchor {
   base_name: string;
 }
 
-export interface Road {
+export interface MergedDelta {
   from_seq: number;
   from_step: number;
   to_seq: number;
@@ -63,7 +63,7 @@ export interface Run {
   full_bytes_from: "anchor" | "estimate" | "unknown";
   total_elements: number;
   anchors: Anchor[];
-  roads: Road[];
+  merged_deltas: MergedDelta[];
   branches: string[];
   stored_objects: number;
   stored_bytes: number;

@@ -1,4 +1,4 @@
-// Publishing behind the trainer's back.
+// Publishing in the background.
 //
 // submit() returns as soon as what changed is known; when uploads lag, waiting steps are folded
 // into the newest. What fails is tried again after a pause, and again after longer ones.

@@ -17,15 +17,15 @@
 namespace wisp {
 
 /// A commit, and what vouches for it.
-struct HistoryLine {
-    LogLine line;
+struct HistoryEntry {
+    CommitSummary commit;
     std::string previous;  // hash of the commit before, as this one names it; empty at the first
     Signer::How signature = Signer::How::kUnsigned;
     bool makes_state = false;
 };
 
-/// A merged delta that the newest map names.
-struct RoadLine {
+/// A merged delta that the newest manifest names.
+struct MergedDeltaSummary {
     std::uint64_t from_seq = 0;
     std::uint64_t from_step = 0;
     std::uint64_t to_seq = 0;
@@ -34,19 +34,19 @@ struct RoadLine {
 };
 
 struct History {
-    std::uint64_t head_seq = 0;      // 0: nothing was published yet
-    std::vector<HistoryLine> lines;  // ascending; what retention buried is left out
-    std::vector<RoadLine> roads;
+    std::uint64_t head_seq = 0;       // 0: nothing was published yet
+    std::vector<HistoryEntry> lines;  // ascending; what retention buried is left out
+    std::vector<MergedDeltaSummary> merged_deltas;
     std::uint64_t full_bytes = 0;  // of the newest anchor that is a whole state; 0: there is none
 };
 
-/// The newest `count` commits after `after`, several requests at a time. Roads and full bytes are
-/// read only when there are such commits.
+/// The newest `count` commits after `after`, several requests at a time. Merged deltas and full
+/// bytes are read only when there are such commits.
 Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
                              const RunOptions& options);
 
 struct ReplicaHealth {
-    ReplicaLine line;
+    ReplicaSummary summary;
     std::optional<std::int64_t> pause_us;  // its last apply; absent when it did not say
     std::optional<std::int64_t> every_ms;  // how often it means to be heard
 };
@@ -54,7 +54,7 @@ Result<std::vector<ReplicaHealth>> read_replicas(const Location& where, const Ru
 
 /// As inspect_commit(), from the delta's header and directory alone: a few kilobytes, whatever the
 /// size of the delta. They keep the format's rules; the seal is not held against the rest. Files
-/// that are woven, cut into parts or foreign are fetched whole.
+/// that are interleaved, cut into parts or foreign are fetched whole.
 Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
                                  const RunOptions& options);
 

@@ -14,7 +14,7 @@
 
 namespace wisp {
 
-struct UpkeepOptions {
+struct MaintenanceOptions {
     RunOptions run;
     std::optional<RunSigner> signer;
     /// Room for one checkpoint and the deltas at hand; a temporary folder when empty.
@@ -36,10 +36,10 @@ struct CompactReport {
     std::uint64_t join_objects_after = 0;
 };
 /// Merges deltas in powers of two, so that a late joiner reads O(log n) objects after an anchor.
-Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options);
+Result<CompactReport> compact_run(const Location& where, const MaintenanceOptions& options);
 
 struct RetainOptions {
-    UpkeepOptions upkeep;
+    MaintenanceOptions maintenance;
     std::uint64_t keep_anchors = 2;
     /// How long replicas that planned before may still read what the floor gave up.
     Milliseconds grace = Milliseconds(3'600'000);
@@ -77,7 +77,8 @@ struct ScrubReport {
 };
 /// Reads every retained object again and proves hashes, chain, signatures; `replay` also walks all
 /// states and proves their digests.
-Result<ScrubReport> scrub_run(const Location& where, const UpkeepOptions& options, bool replay);
+Result<ScrubReport> scrub_run(const Location& where, const MaintenanceOptions& options,
+                              bool replay);
 /// Proves a replica's folder against what it remembers of itself.
 Result<ScrubReport> scrub_folder(const std::filesystem::path& folder, unsigned threads,
                                  const Progress& progress);
@@ -91,6 +92,7 @@ struct ExportReport {
 };
 /// Any retained step as a checkpoint folder; the newest when `step` is absent.
 Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
-                                 const std::filesystem::path& output, const UpkeepOptions& options);
+                                 const std::filesystem::path& output,
+                                 const MaintenanceOptions& options);
 
 }  // namespace wisp

@@ -36,7 +36,7 @@ struct PublishOptions {
     unsigned threads = 0;
     /// What changed in a step is kept in memory if it fits into this and a 32nd of the weights'
     /// size. Denser steps are encoded while the trainer waits, and move the baseline more slowly.
-    std::uint64_t kept_change_bytes = std::uint64_t{128} << 20;
+    std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
     unsigned parallel_uploads = 4;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     /// Commits say that they are stale after this; 0: never. Absent: a day if the run is signed, so

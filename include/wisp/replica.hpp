@@ -30,16 +30,17 @@ struct ReplicaRecord {
     std::uint64_t state_seq = 0;  // the commit that made its state; 0: it has none
     std::uint64_t step = 0;
     StateDigest state;
-    std::uint64_t line = 0;
-    std::uint64_t travelled = 0;
-    std::uint64_t count = 0;
+    std::uint64_t chain_id = 0;
+    std::uint64_t cumulative_delta_bytes = 0;
+    std::uint64_t state_index = 0;
     std::uint64_t certificate_serial = 0;  // the highest met; lower ones are revoked
     friend bool operator==(const ReplicaRecord&, const ReplicaRecord&) = default;
 };
 
 /// Leaves how far the log was followed, and takes away the state.
 inline void forget_state(ReplicaRecord& record) {
-    record.state_seq = record.step = record.line = record.travelled = record.count = 0;
+    record.state_seq = record.step = record.chain_id = record.cumulative_delta_bytes =
+        record.state_index = 0;
     record.state = {};
 }
 

@@ -69,7 +69,7 @@ struct InitReport {
 /// kConflict when there is a run already.
 Result<InitReport> init_run(const Location& where, const InitOptions& options);
 
-struct LogLine {
+struct CommitSummary {
     std::uint64_t seq = 0;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
@@ -87,8 +87,8 @@ struct LogLine {
 };
 
 /// The newest `count` commits that are still there, newest first.
-Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count,
-                                      const RunOptions& options);
+Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t count,
+                                            const RunOptions& options);
 
 /// What the delta of a commit that is still there changed, tensor by tensor. kNotFound when it has
 /// none: an anchor, a fence, or a state in which nothing changed.

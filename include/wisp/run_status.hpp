@@ -12,7 +12,7 @@
 
 namespace wisp {
 
-struct ReplicaLine {
+struct ReplicaSummary {
     std::string id;
     std::uint64_t seq = 0;
     std::uint64_t step = 0;
@@ -21,7 +21,7 @@ struct ReplicaLine {
     std::string state;            // "following", "stopped", …
 };
 
-struct AnchorLine {
+struct AnchorSummary {
     std::uint64_t seq = 0;
     std::uint64_t step = 0;
     std::uint64_t bytes = 0;
@@ -32,18 +32,18 @@ struct RunStatus {
     std::string run;
     CommitMode mode = CommitMode::kExclusive;
     bool is_signed = false;
-    std::vector<std::string> roots;  // ids of the keys that vouch for it
-    std::optional<LogLine> head;     // absent: nothing was published yet
+    std::vector<std::string> roots;     // ids of the keys that vouch for it
+    std::optional<CommitSummary> head;  // absent: nothing was published yet
     std::int64_t head_age_ms = 0;
     bool expired = false;
     std::uint64_t floor_seq = 0;
-    std::vector<AnchorLine> anchors;
+    std::vector<AnchorSummary> anchors;
     std::uint64_t merged_deltas = 0;
     std::uint64_t stored_objects = 0;
     std::uint64_t stored_bytes = 0;
     std::uint64_t join_bytes = 0;  // what a late joiner would read now
     std::uint64_t join_objects = 0;
-    std::vector<ReplicaLine> replicas;
+    std::vector<ReplicaSummary> replicas;
     std::vector<std::string> branches;
 };
 

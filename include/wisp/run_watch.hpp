@@ -24,7 +24,7 @@ class RunWatch {
     /// The newest commit, and with it the step and the state that the run stands at; nothing when
     /// no state was published yet. One request when nothing is new. With `until`, the newest commit
     /// that stands at that step or before it: kGap when the log no longer reaches back so far.
-    Result<std::optional<LogLine>> newest(std::optional<std::uint64_t> until = std::nullopt);
+    Result<std::optional<CommitSummary>> newest(std::optional<std::uint64_t> until = std::nullopt);
 
   private:
     struct State;

@@ -1,10 +1,10 @@
 // Trainers whose weights lie on several ranks: each codes and uploads what it holds, one commits.
 //
 // Blocks are what ranks divide among each other: every block of every tensor belongs to exactly one
-// rank, which keeps its last committed bytes. One rank (rank 0) has the WovenPublisher
+// rank, which keeps its last committed bytes. One rank (rank 0) has the ShardedPublisher
 // (sharded_publisher.hpp). For a step it sends every rank a ShardCall, and each answers with a
-// slip. How calls and slips travel is the caller's affair; both are checked as foreign bytes.
-// doc/protocol.md section 6.1.
+// shard manifest. How calls and shard manifests travel is the caller's affair; both are checked as
+// foreign bytes. doc/protocol.md section 6.1.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct ShardOptions {
     unsigned threads = 0;
     unsigned parallel_uploads = 4;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
-    /// What is not longer travels in the slip and becomes part of rank 0's object.
+    /// What is not longer travels in the shard manifest and becomes part of rank 0's object.
     std::uint64_t inline_bytes = 64 << 10;
     unsigned log2_block_elements = kShardLog2BlockElements;
     /// For what waits to be uploaded; a temporary folder when empty.
@@ -98,7 +98,8 @@ class ShardWriter {
     /// All of it at once.
     Result<CodedShard> code(const ShardCall& call,
                             const std::vector<std::span<const std::byte>>& spans);
-    /// Uploads what was coded, or for kAnchor the kept blocks, and returns the slip for rank 0.
+    /// Uploads what was coded, or for kAnchor the kept blocks, and returns the shard manifest for
+    /// rank 0.
     Result<std::vector<std::byte>> deliver(const ShardCall& call);
     /// The step was committed as `state`: what was delivered becomes the base.
     Result<void> advance(const StateDigest& state);

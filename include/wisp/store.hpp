@@ -70,7 +70,8 @@ class Store {
                                                    const std::string& after, std::size_t limit) = 0;
     /// The store's own clock, milliseconds since 1970: only its times are compared with each other.
     virtual Result<std::int64_t> now_ms() = 0;
-    /// False: create() may let several racing callers win. Settled by `wisp doctor`, not by faith.
+    /// False: create() may let several racing callers win. Found out by `wisp doctor`, not by
+    /// faith.
     virtual bool creates_exclusively() const { return true; }
     virtual StoreTerms terms() const { return {}; }
 };

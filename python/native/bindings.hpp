@@ -13,7 +13,7 @@ void bind_stores(nb::module_& module);
 void bind_runs(nb::module_& module);
 void bind_sharding(nb::module_& module);
 void bind_trl_layout(nb::module_& module);
-void bind_upkeep(nb::module_& module);
+void bind_maintenance(nb::module_& module);
 void bind_following(nb::module_& module);
 void bind_follow_reports(nb::module_& module);
 void bind_publishing(nb::module_& module);

@@ -18,10 +18,10 @@ using namespace nb::literals;
 namespace {
 
 /// What compact, retain, scrub and export have in common.
-UpkeepOptions upkeep_options(const Trust& trust, const OptionalPath& sign_key,
-                             const OptionalPath& certificate, const OptionalPath& work,
-                             const OptionalPath& base, unsigned threads) {
-    UpkeepOptions options;
+MaintenanceOptions maintenance_options(const Trust& trust, const OptionalPath& sign_key,
+                                       const OptionalPath& certificate, const OptionalPath& work,
+                                       const OptionalPath& base, unsigned threads) {
+    MaintenanceOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
     options.work = work.value_or(std::filesystem::path());
@@ -89,7 +89,7 @@ void bind_doctor(nb::module_& module) {
 
 }  // namespace
 
-void bind_upkeep(nb::module_& module) {
+void bind_maintenance(nb::module_& module) {
     bind_reports(module);
     bind_doctor(module);
     module.def(
@@ -97,7 +97,8 @@ void bind_upkeep(nb::module_& module) {
         [](const Location& where, const Trust& trust, const OptionalPath& sign_key,
            const OptionalPath& certificate, const OptionalPath& work, const OptionalPath& base,
            unsigned threads) {
-            const auto options = upkeep_options(trust, sign_key, certificate, work, base, threads);
+            const auto options =
+                maintenance_options(trust, sign_key, certificate, work, base, threads);
             return long_call([&] { return compact_run(where, options); });
         },
         "where"_a, "trust"_a = Trust{}, "sign_key"_a = nb::none(), "certificate"_a = nb::none(),
@@ -110,7 +111,7 @@ void bind_upkeep(nb::module_& module) {
            const std::vector<std::string>& release_branches) {
             RetainOptions options;
             options.release_branches = release_branches;
-            options.upkeep = upkeep_options(trust, sign_key, certificate, work, base, 0);
+            options.maintenance = maintenance_options(trust, sign_key, certificate, work, base, 0);
             options.keep_anchors = keep_anchors;
             options.grace = Milliseconds(static_cast<std::int64_t>(grace * 1000));
             options.orphan_age = Milliseconds(static_cast<std::int64_t>(orphan_age * 1000));
@@ -125,7 +126,7 @@ void bind_upkeep(nb::module_& module) {
         [](const Location& where, bool replay, const Trust& trust, const OptionalPath& work,
            const OptionalPath& base, unsigned threads) {
             const auto options =
-                upkeep_options(trust, std::nullopt, std::nullopt, work, base, threads);
+                maintenance_options(trust, std::nullopt, std::nullopt, work, base, threads);
             return long_call([&] { return scrub_run(where, options, replay); });
         },
         "where"_a, "replay"_a, "trust"_a = Trust{}, "work"_a = nb::none(), "base"_a = nb::none(),
@@ -136,7 +137,7 @@ void bind_upkeep(nb::module_& module) {
            std::optional<std::uint64_t> step, const Trust& trust, const OptionalPath& work,
            const OptionalPath& base, unsigned threads) {
             const auto options =
-                upkeep_options(trust, std::nullopt, std::nullopt, work, base, threads);
+                maintenance_options(trust, std::nullopt, std::nullopt, work, base, threads);
             return long_call([&] { return export_step(where, step, output, options); });
         },
         "where"_a, "output"_a, "step"_a = nb::none(), "trust"_a = Trust{}, "work"_a = nb::none(),

@@ -36,33 +36,33 @@ std::optional<RunSigner> run_signer(const OptionalPath& key, const OptionalPath&
 namespace {
 
 void bind_lines(nb::module_& module) {
-    nb::class_<LogLine>(module, "LogLine", "One commit of a run.")
-        .def_ro("seq", &LogLine::seq)
-        .def_ro("epoch", &LogLine::epoch)
-        .def_ro("step", &LogLine::step)
-        .def_ro("kind", &LogLine::kind)
-        .def_ro("writer", &LogLine::writer)
-        .def_ro("signer", &LogLine::signer, "Empty: unsigned.")
-        .def_ro("time_ms", &LogLine::time_ms)
-        .def_ro("delta_bytes", &LogLine::delta_bytes)
-        .def_ro("anchor_bytes", &LogLine::anchor_bytes)
-        .def_ro("changed_elements", &LogLine::changed_elements)
-        .def_ro("total_elements", &LogLine::total_elements)
-        .def_prop_ro("state", digest_text(&LogLine::state))
-        .def_ro("rewind_from", &LogLine::rewind_from)
-        .def_ro("hash", &LogLine::hash);
-    nb::class_<ReplicaLine>(module, "ReplicaLine", "A follower, as its heartbeat tells.")
-        .def_ro("id", &ReplicaLine::id)
-        .def_ro("seq", &ReplicaLine::seq)
-        .def_ro("step", &ReplicaLine::step)
-        .def_ro("lag_steps", &ReplicaLine::lag_steps)
-        .def_ro("seen_ms", &ReplicaLine::seen_ms, "Age of its last heartbeat.")
-        .def_ro("status", &ReplicaLine::state);
-    nb::class_<AnchorLine>(module, "AnchorLine", "A whole checkpoint in the bucket.")
-        .def_ro("seq", &AnchorLine::seq)
-        .def_ro("step", &AnchorLine::step)
-        .def_ro("bytes", &AnchorLine::bytes)
-        .def_ro("base_name", &AnchorLine::base_name);
+    nb::class_<CommitSummary>(module, "CommitSummary", "One commit of a run.")
+        .def_ro("seq", &CommitSummary::seq)
+        .def_ro("epoch", &CommitSummary::epoch)
+        .def_ro("step", &CommitSummary::step)
+        .def_ro("kind", &CommitSummary::kind)
+        .def_ro("writer", &CommitSummary::writer)
+        .def_ro("signer", &CommitSummary::signer, "Empty: unsigned.")
+        .def_ro("time_ms", &CommitSummary::time_ms)
+        .def_ro("delta_bytes", &CommitSummary::delta_bytes)
+        .def_ro("anchor_bytes", &CommitSummary::anchor_bytes)
+        .def_ro("changed_elements", &CommitSummary::changed_elements)
+        .def_ro("total_elements", &CommitSummary::total_elements)
+        .def_prop_ro("state", digest_text(&CommitSummary::state))
+        .def_ro("rewind_from", &CommitSummary::rewind_from)
+        .def_ro("hash", &CommitSummary::hash);
+    nb::class_<ReplicaSummary>(module, "ReplicaSummary", "A follower, as its heartbeat tells.")
+        .def_ro("id", &ReplicaSummary::id)
+        .def_ro("seq", &ReplicaSummary::seq)
+        .def_ro("step", &ReplicaSummary::step)
+        .def_ro("lag_steps", &ReplicaSummary::lag_steps)
+        .def_ro("seen_ms", &ReplicaSummary::seen_ms, "Age of its last heartbeat.")
+        .def_ro("status", &ReplicaSummary::state);
+    nb::class_<AnchorSummary>(module, "AnchorSummary", "A whole checkpoint in the bucket.")
+        .def_ro("seq", &AnchorSummary::seq)
+        .def_ro("step", &AnchorSummary::step)
+        .def_ro("bytes", &AnchorSummary::bytes)
+        .def_ro("base_name", &AnchorSummary::base_name);
 }
 
 void bind_status(nb::module_& module) {

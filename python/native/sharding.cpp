@@ -132,7 +132,7 @@ void bind_writer(nb::module_& module) {
 /// Rank 0, for one schema.
 struct ShardCommitter {
     Schema schema;
-    WovenPublisher publisher;
+    ShardedPublisher publisher;
 
     std::vector<std::vector<std::byte>> manifests_of(const nb::list& manifests) const {
         std::vector<std::vector<std::byte>> out;
@@ -161,7 +161,7 @@ ShardCommitter open_committer(const Location& where, const std::vector<SchemaEnt
         options.expires_after = Milliseconds(static_cast<std::int64_t>(*expires_after * 1000));
     }
     return {schema_from(schema), long_call([&] {
-                return WovenPublisher::open(where, scratch.value_or(fs::path()), options);
+                return ShardedPublisher::open(where, scratch.value_or(fs::path()), options);
             })};
 }
 

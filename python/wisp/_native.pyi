@@ -245,7 +245,7 @@ class Trust:
     def run_id(self) -> str:
         """Empty: whichever run is at the address."""
 
-class LogLine:
+class CommitSummary:
     """One commit of a run."""
 
     @property
@@ -291,7 +291,7 @@ class LogLine:
     @property
     def hash(self) -> str: ...
 
-class ReplicaLine:
+class ReplicaSummary:
     """A follower, as its heartbeat tells."""
 
     @property
@@ -313,7 +313,7 @@ class ReplicaLine:
     @property
     def status(self) -> str: ...
 
-class AnchorLine:
+class AnchorSummary:
     """A whole checkpoint in the bucket."""
 
     @property
@@ -345,7 +345,7 @@ class RunStatus:
         """Ids of the keys that vouch for it."""
 
     @property
-    def head(self) -> LogLine | None:
+    def head(self) -> CommitSummary | None:
         """None: nothing was published yet."""
 
     @property
@@ -358,7 +358,7 @@ class RunStatus:
     def floor_seq(self) -> int: ...
 
     @property
-    def anchors(self) -> list[AnchorLine]: ...
+    def anchors(self) -> list[AnchorSummary]: ...
 
     @property
     def merged_deltas(self) -> int: ...
@@ -377,7 +377,7 @@ class RunStatus:
     def join_objects(self) -> int: ...
 
     @property
-    def replicas(self) -> list[ReplicaLine]: ...
+    def replicas(self) -> list[ReplicaSummary]: ...
 
     @property
     def branches(self) -> list[str]: ...
@@ -402,7 +402,7 @@ class InitReport:
 
 def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ...) -> InitReport: ...
 
-def read_log(where: Location, count: int, trust: Trust = ...) -> list[LogLine]: ...
+def read_log(where: Location, count: int, trust: Trust = ...) -> list[CommitSummary]: ...
 
 def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) -> RunStatus: ...
 

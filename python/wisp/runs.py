@@ -112,10 +112,10 @@ def log(
     trust: TrustedKeys = None,
     min_serial: int = 0,
     run_id: str | None = None,
-) -> Table[_native.LogLine]:
+) -> Table[_native.CommitSummary]:
     """The newest `count` commits that are still there, newest first."""
     place = location(run)
-    columns: dict[str, Callable[[_native.LogLine], str]] = {
+    columns: dict[str, Callable[[_native.CommitSummary], str]] = {
         "seq": lambda line: str(line.seq),
         "step": lambda line: str(line.step),
         "kind": lambda line: line.kind,
@@ -229,7 +229,7 @@ def _when(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _show_line(line: _native.LogLine) -> list[tuple[str, str]]:
+def _show_line(line: _native.CommitSummary) -> list[tuple[str, str]]:
     shown = [("seq", str(line.seq)), ("step", str(line.step)), ("kind", line.kind)]
     if line.changed_elements:
         shown.append(("changed", _share(line.changed_elements, line.total_elements)))
@@ -279,11 +279,11 @@ def _show_findings(report: _native.DoctorReport) -> list[tuple[str, str]]:
 
 give_repr(_native.DoctorReport, _show_findings)
 give_repr(_native.Finding, _plain("name", "verdict", "detail", "cure"))
-give_repr(_native.LogLine, _show_line)
+give_repr(_native.CommitSummary, _show_line)
 give_repr(_native.RunStatus, _show_status)
 give_repr(_native.InitReport, _plain("run", "branch_step", "shared_bytes"))
-give_repr(_native.ReplicaLine, _plain("id", "step", "lag_steps", "status"))
-give_repr(_native.AnchorLine, _plain("seq", "step", "bytes"))
+give_repr(_native.ReplicaSummary, _plain("id", "step", "lag_steps", "status"))
+give_repr(_native.AnchorSummary, _plain("seq", "step", "bytes"))
 give_repr(_native.CompactReport, _plain("merged", "join_objects_before", "join_objects_after"))
 give_repr(_native.RetainReport, _plain("floor_step", "removed_objects", "removed_bytes"))
 give_repr(_native.ScrubReport, _plain("commits", "objects", "bytes", "states_proven", "findings"))

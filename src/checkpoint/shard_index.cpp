@@ -21,7 +21,7 @@ bool is_bare_name(std::string_view name) {
 class IndexSax : public StrictSax {
   public:
     explicit IndexSax(std::map<std::string, std::string>& files) : files_(files) {}
-    bool complete() const { return seen_map_; }
+    bool complete() const { return seen_manifest_; }
 
     bool null() override { return passing_over(); }
     bool boolean(bool) override { return passing_over(); }
@@ -29,7 +29,7 @@ class IndexSax : public StrictSax {
     bool number_unsigned(number_unsigned_t) override { return passing_over(); }
     bool number_float(number_float_t, const string_t&) override { return passing_over(); }
     bool start_array(std::size_t) override {
-        return in_map_ ? refuse("a weight_map that is not an object") : enter();
+        return in_manifest_ ? refuse("a weight_map that is not an object") : enter();
     }
     bool end_array() override { return leave(); }
     bool start_object(std::size_t) override { return enter(); }
@@ -37,10 +37,11 @@ class IndexSax : public StrictSax {
 
     bool key(string_t& key) override {
         if (depth_ == 1) {
-            in_map_ = key == "weight_map";
-            if (in_map_ && std::exchange(seen_map_, true)) return refuse("two weight_maps");
+            in_manifest_ = key == "weight_map";
+            if (in_manifest_ && std::exchange(seen_manifest_, true))
+                return refuse("two weight_maps");
         }
-        if (in_map_ && depth_ == 2) {
+        if (in_manifest_ && depth_ == 2) {
             tensor_ = key;
             if (files_.size() >= limits::kTensorCount) return refuse("too many tensors");
             if (files_.contains(key)) return refuse("tensor " + shown(key) + " twice");
@@ -49,7 +50,7 @@ class IndexSax : public StrictSax {
     }
 
     bool string(string_t& value) override {
-        if (!in_map_) return passing_over();
+        if (!in_manifest_) return passing_over();
         if (depth_ != 2) return refuse("a weight_map that is not an object of file names");
         if (!is_bare_name(value)) {
             return refuse("the file name " + shown(value) +
@@ -61,22 +62,23 @@ class IndexSax : public StrictSax {
 
   private:
     bool passing_over() {
-        if (depth_ == 0 || in_map_) return refuse("a value where none is allowed");
+        if (depth_ == 0 || in_manifest_) return refuse("a value where none is allowed");
         return true;
     }
     bool enter() {
-        if (in_map_ && depth_ >= 2) return refuse("a weight_map that is not an object of names");
+        if (in_manifest_ && depth_ >= 2)
+            return refuse("a weight_map that is not an object of names");
         if (++depth_ > limits::kJsonDepth) return refuse("too deep a nesting");
         return true;
     }
     bool leave() {
-        if (--depth_ == 1) in_map_ = false;
+        if (--depth_ == 1) in_manifest_ = false;
         return true;
     }
     std::map<std::string, std::string>& files_;
     unsigned depth_ = 0;
-    bool in_map_ = false;
-    bool seen_map_ = false;
+    bool in_manifest_ = false;
+    bool seen_manifest_ = false;
     std::string tensor_;
 };
 

@@ -53,8 +53,8 @@ Result<void> join_bytes(ByteReader& stream, const SplitTable& table,
         if constexpr (kKept > 0) std::memcpy(&rotated, low_bytes.data() + i * kKept, kKept);
         store_le<T>(block.data() + i * sizeof(T), rotate_sign_up(rotated));
     }
-    const bool settled = std::ranges::all_of(states, [](auto state) { return state == kRansLow; });
-    if (!words.ok() || !words.at_end() || !settled) {
+    const bool complete = std::ranges::all_of(states, [](auto state) { return state == kRansLow; });
+    if (!words.ok() || !words.at_end() || !complete) {
         return corrupt("its stream does not end with its last element");
     }
     return {};

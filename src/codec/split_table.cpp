@@ -28,7 +28,7 @@ SplitTable SplitTable::from_counts(const std::array<std::uint64_t, 256>& counts)
         table.frequency[i] = static_cast<std::uint16_t>(std::max<std::uint64_t>(share, 1));
         left -= table.frequency[i];
     }
-    // Rounding is settled with the most frequent bytes, where a unit matters least.
+    // Rounding is made up for with the most frequent bytes, where a unit matters least.
     while (left != 0) {
         auto largest = std::ranges::max_element(table.frequency);
         const std::int64_t change = left > 0 ? left : std::max<std::int64_t>(left, -(*largest / 2));

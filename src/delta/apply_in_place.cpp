@@ -128,12 +128,12 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
 
     // Everything is proven here, before the first weight is touched.
-    WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(state, sums));
+    WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(state, sums));
     report.deltas_applied = chain.size();
     report.changed_elements = sums.changed_elements;
-    report.base_proven = settled.base_proven;
-    report.result_proven = settled.result_proven;
-    if (settled.result) report.result = *settled.result;
+    report.base_proven = proof.base_proven;
+    report.result_proven = proof.result_proven;
+    if (proof.result) report.result = *proof.result;
     if (sums.changed_elements == 0) return report;
     WISP_TRY(journal.finish(state.value_or(StateDigest{}), report.result));
     WISP_ASSIGN(const Recovery outcome, finish_or_undo(base_path, threads, options.progress));

@@ -124,8 +124,8 @@ Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
 
-    WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(sums.base, sums));
-    if (settled.result && written != *settled.result) {
+    WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(sums.base, sums));
+    if (proof.result && written != *proof.result) {
         return fail(ErrorKind::kInternal,
                     "what was written is not what was proven; please report this as a bug");
     }
@@ -133,8 +133,8 @@ Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>
     if (folder) WISP_TRY(folder->commit());
     report.deltas_applied = chain.size();
     report.changed_elements = sums.changed_elements;
-    report.base_proven = settled.base_proven;
-    report.result_proven = settled.result_proven;
+    report.base_proven = proof.base_proven;
+    report.result_proven = proof.result_proven;
     report.result = written;
     return report;
 }

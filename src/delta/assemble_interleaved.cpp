@@ -13,7 +13,7 @@ namespace wisp {
 namespace {
 
 std::unexpected<Error> broken(const std::string& what) {
-    return fail(ErrorKind::kCorrupt, "weave: " + what);
+    return fail(ErrorKind::kCorrupt, "interleaved file: " + what);
 }
 
 /// Gathers the header of a delta as it goes by, and hashes what follows it: the seal is over both.
@@ -55,26 +55,27 @@ class SealTaker {
 
 }  // namespace
 
-Result<void> assemble_woven(const std::filesystem::path& woven, const std::filesystem::path& file) {
-    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(woven));
-    WISP_ASSIGN(const ParsedWeave parsed, parse_weave(mapped.bytes()));
-    std::vector<std::span<const std::byte>> strands;
+Result<void> assemble_interleaved(const std::filesystem::path& interleaved,
+                                  const std::filesystem::path& file) {
+    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(interleaved));
+    WISP_ASSIGN(const ParsedInterleave parsed, parse_interleaved(mapped.bytes()));
+    std::vector<std::span<const std::byte>> segments;
     auto rest = mapped.bytes().subspan(static_cast<std::size_t>(parsed.record_bytes));
-    for (const std::uint64_t bytes : parsed.weave.strand_bytes) {
-        strands.push_back(rest.first(static_cast<std::size_t>(bytes)));
+    for (const std::uint64_t bytes : parsed.table.segment_bytes) {
+        segments.push_back(rest.first(static_cast<std::size_t>(bytes)));
         rest = rest.subspan(static_cast<std::size_t>(bytes));
     }
     WISP_ASSIGN(PendingFile out, PendingFile::create(file));
     WISP_TRY(out.reserve(parsed.file_bytes));
     SealTaker taker;
-    for (const WeaveRun& run : parsed.weave.runs) {
-        auto& strand = strands[static_cast<std::size_t>(run.strand)];
-        const auto bytes = strand.first(static_cast<std::size_t>(run.bytes));
-        strand = strand.subspan(bytes.size());
-        if (parsed.weave.open_seal) WISP_TRY(taker.take(bytes));
+    for (const Extent& extent : parsed.table.extents) {
+        auto& segment = segments[static_cast<std::size_t>(extent.segment)];
+        const auto bytes = segment.first(static_cast<std::size_t>(extent.bytes));
+        segment = segment.subspan(bytes.size());
+        if (parsed.table.open_seal) WISP_TRY(taker.take(bytes));
         WISP_TRY(out.append(bytes));
     }
-    if (parsed.weave.open_seal) {
+    if (parsed.table.open_seal) {
         WISP_ASSIGN(const std::string seal, taker.seal());
         WISP_TRY(write_at(out.handle(), kSealOffset, as_bytes(std::string_view(seal)), file));
     }

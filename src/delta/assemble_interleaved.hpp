@@ -1,4 +1,4 @@
-// A woven file's strands put together into the file they are.
+// An interleaved file's segments put together into the file they are.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,9 @@
 
 namespace wisp {
 
-/// `woven` holds the parts side by side, proven by their hashes. `file` is replaced. kCorrupt when
-/// the weave breaks a rule.
-Result<void> assemble_woven(const std::filesystem::path& woven, const std::filesystem::path& file);
+/// `interleaved` holds the parts side by side, proven by their hashes. `file` is replaced. kCorrupt
+/// when the table breaks a rule.
+Result<void> assemble_interleaved(const std::filesystem::path& interleaved,
+                                  const std::filesystem::path& file);
 
 }  // namespace wisp

@@ -14,9 +14,9 @@
 
 namespace wisp {
 
-class KeptChanges {
+class ChangeBuffer {
   public:
-    explicit KeptChanges(std::uint64_t limit_bytes = limits::kKeptChangeBytes)
+    explicit ChangeBuffer(std::uint64_t limit_bytes = limits::kChangeBufferBytes)
         : limit_bytes_(limit_bytes) {}
 
     /// In the order of the grid.

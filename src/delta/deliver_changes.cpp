@@ -13,7 +13,7 @@ namespace wisp {
 namespace {
 
 Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const StateDigest& known,
-                          std::vector<ChainWorker>& workers, KeptChanges* kept) {
+                          std::vector<ChainWorker>& workers, ChangeBuffer* kept) {
     struct ProvenBlock {
         ChainSums sums;
         BlockChanges changes;
@@ -42,13 +42,13 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
             return {};
         });
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
-    WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(known, sums));
+    WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(known, sums));
     ApplyReport report;
     report.deltas_applied = chain.size();
     report.changed_elements = sums.changed_elements;
-    report.base_proven = settled.base_proven;
-    report.result_proven = settled.result_proven;
-    if (settled.result) report.result = *settled.result;
+    report.base_proven = proof.base_proven;
+    report.result_proven = proof.result_proven;
+    if (proof.result) report.result = *proof.result;
     return report;
 }
 
@@ -70,7 +70,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
     const unsigned threads = thread_count(asked_threads);
     std::vector<ChainWorker> workers(threads);
-    KeptChanges kept(keep_bytes);
+    ChangeBuffer kept(keep_bytes);
     WISP_ASSIGN(const ApplyReport report, prove(chain, base, known, workers, &kept));
     if (wanted && report.result != *wanted) {
         return fail(ErrorKind::kCorrupt,

@@ -30,7 +30,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads, const ChangeSink& take,
                                     const std::optional<StateDigest>& wanted = std::nullopt,
-                                    std::uint64_t keep_bytes = limits::kKeptChangeBytes);
+                                    std::uint64_t keep_bytes = limits::kChangeBufferBytes);
 
 /// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
 Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes);

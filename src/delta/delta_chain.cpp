@@ -93,9 +93,9 @@ Error DeltaChain::wrong_base(const VerifiedDelta& delta, const std::string& foun
                     shown(delta.label()), delta.facts().step, to_text(delta.facts().base), found)};
 }
 
-Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>& base,
-                                               const ChainSums& sums) const {
-    Settled settled;
+Result<DeltaChain::Proof> DeltaChain::prove(const std::optional<StateDigest>& base,
+                                            const ChainSums& sums) const {
+    Proof proof;
     std::optional<StateDigest> state = base;
     for (std::size_t i = 0; i < deltas_.size(); ++i) {
         const VerifiedDelta& delta = *deltas_[i];
@@ -111,7 +111,7 @@ Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>&
                 return std::unexpected(
                     wrong_base(delta, "the values under its changes are not that state's"));
             }
-            if (i == 0) settled.base_proven = true;
+            if (i == 0) proof.base_proven = true;
         }
         if (state) *state = *state - touched.before + touched.after;
         if (!delta.sealed()) continue;
@@ -123,9 +123,9 @@ Result<DeltaChain::Settled> DeltaChain::settle(const std::optional<StateDigest>&
         }
     }
     WISP_TRY(check_counts(sums));
-    settled.result_proven = !deltas_.empty() && deltas_.back()->sealed();
-    settled.result = state;
-    return settled;
+    proof.result_proven = !deltas_.empty() && deltas_.back()->sealed();
+    proof.result = state;
+    return proof;
 }
 
 Result<void> DeltaChain::check_counts(const ChainSums& sums) const {

@@ -27,7 +27,7 @@ struct ChainWorker {
     Bytes block;        // the last state, valid when run() says the block was touched
 };
 
-/// What running the deltas over a block did to the digests; sums of these are settled at the end.
+/// What running the deltas over a block did to the digests; sums of these are proven at the end.
 struct ChainSums {
     StateDigest base;                  // of the old blocks, where it was asked for
     std::vector<TouchedSums> touched;  // one per delta
@@ -57,14 +57,14 @@ class DeltaChain {
     Result<bool> run(const BlockRange& range, std::span<const std::byte> old_block,
                      ChainWorker& worker, ChainSums& sums) const;
 
-    struct Settled {
+    struct Proof {
         bool base_proven = false;
         bool result_proven = false;
         std::optional<StateDigest> result;
     };
     /// `base` is absent when only the touched positions were to be proven. kWrongBase when the base
     /// is not the one the deltas were made from, kCorrupt when the result is not theirs.
-    Result<Settled> settle(const std::optional<StateDigest>& base, const ChainSums& sums) const;
+    Result<Proof> prove(const std::optional<StateDigest>& base, const ChainSums& sums) const;
 
     /// Garbage may come from a damaged delta or from a wrong base; the digest of the base tells.
     Error explain(Error error, const Weights& base, unsigned threads) const;

@@ -45,7 +45,7 @@ class DeltaWriter {
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
                                       const Schema& schema, unsigned log2_block_elements);
     /// From here on, what changes is also put there.
-    void keep_in(KeptChanges* kept) { kept_ = kept; }
+    void keep_in(ChangeBuffer* kept) { kept_ = kept; }
 
     /// What changed from one block to the other. Thread-safe given one worker per thread.
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
@@ -73,7 +73,7 @@ class DeltaWriter {
     GapEncoder gaps_;
     TouchedSums touched_;
     StateDigest old_state_;
-    KeptChanges* kept_ = nullptr;
+    ChangeBuffer* kept_ = nullptr;
 };
 
 /// As diff(), between weights wherever they lie. The schemas must be the same.
@@ -82,29 +82,29 @@ Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_sta
 /// The stream is read once, from its beginning; what changed is also put into `kept`.
 Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
                                const std::filesystem::path& delta, const DiffOptions& options,
-                               Keep keep = Keep::kForGood, KeptChanges* kept = nullptr);
+                               Keep keep = Keep::kForGood, ChangeBuffer* kept = nullptr);
 
 struct FoundChanges {
     StateDigest base;  // of the old state as it was read
     std::uint64_t changed_elements = 0;
 };
-/// What diff_stream() would write, put into `kept` alone: write_kept() can write it later, when the
-/// stream's memory is another's. When it is too much to be kept there is no result in `kept`.
+/// What diff_stream() would write, put into `kept` alone: write_buffered() can write it later, when
+/// the stream's memory is another's. When it is too much to be kept there is no result in `kept`.
 Result<FoundChanges> find_changes(const Weights& old_state, WeightStream& new_state,
-                                  const DiffOptions& options, KeptChanges& kept);
+                                  const DiffOptions& options, ChangeBuffer& kept);
 
 /// What others found to have changed since `base`, whose digest is `known`. kWrongBase when it did
 /// not hold the old bits they name.
 Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
                                  ChangeStream& changes, const std::filesystem::path& delta,
                                  const DiffOptions& options, Keep keep = Keep::kForGood,
-                                 KeptChanges* kept = nullptr);
+                                 ChangeBuffer* kept = nullptr);
 
 /// What was found to have changed since `base`, block by block; the old bits are taken from there.
-Result<DiffReport> write_kept(const Weights& base, const StateDigest& known,
-                              std::span<const MovedBlock> blocks,
-                              const std::filesystem::path& delta, const DiffOptions& options,
-                              Keep keep = Keep::kForGood);
+Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
+                                  std::span<const MovedBlock> blocks,
+                                  const std::filesystem::path& delta, const DiffOptions& options,
+                                  Keep keep = Keep::kForGood);
 
 /// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
 /// the end of the second. Reads only the blocks that either touches.
@@ -112,12 +112,12 @@ Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
                                 const std::filesystem::path& first_delta,
                                 const std::filesystem::path& second_delta,
                                 const std::filesystem::path& output, const DiffOptions& options,
-                                KeptChanges* kept = nullptr);
+                                ChangeBuffer* kept = nullptr);
 
 /// The same for two lists of changes that are kept: how many are left, and in `kept` which. They
 /// hold no old bits.
-Result<std::uint64_t> rebase_kept(const Weights& base, std::span<const MovedBlock> first,
-                                  std::span<const MovedBlock> second, unsigned threads,
-                                  KeptChanges& kept);
+Result<std::uint64_t> rebase_buffered(const Weights& base, std::span<const MovedBlock> first,
+                                      std::span<const MovedBlock> second, unsigned threads,
+                                      ChangeBuffer& kept);
 
 }  // namespace wisp

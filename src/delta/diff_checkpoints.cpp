@@ -46,7 +46,7 @@ Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_sta
 
 Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
                                const std::filesystem::path& delta, const DiffOptions& options,
-                               Keep keep, KeptChanges* kept) {
+                               Keep keep, ChangeBuffer* kept) {
     const StopScope scope(options.stop);
     const Schema& schema = old_state.schema();
     WISP_ASSIGN(DeltaWriter writer,

@@ -7,7 +7,7 @@
 namespace wisp {
 
 Result<FoundChanges> find_changes(const Weights& old_state, WeightStream& new_state,
-                                  const DiffOptions& options, KeptChanges& kept) {
+                                  const DiffOptions& options, ChangeBuffer& kept) {
     struct FoundBlock {
         BlockChanges changes;
         StateDigest old_state;

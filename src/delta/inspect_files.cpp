@@ -128,11 +128,11 @@ Result<VerifyReport> verify(const fs::path& file, const std::optional<fs::path>&
             return {};
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
-    WISP_ASSIGN(const DeltaChain::Settled settled, chain.settle(sums.base, sums));
+    WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(sums.base, sums));
     report.decoded = true;
-    report.base_matches = settled.base_proven;
-    report.result_matches = settled.result_proven;
-    report.state = settled.result;
+    report.base_matches = proof.base_proven;
+    report.result_matches = proof.result_proven;
+    report.state = proof.result;
     return report;
 }
 

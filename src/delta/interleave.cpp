@@ -8,93 +8,98 @@
 namespace wisp {
 namespace {
 
-constexpr std::string_view kMark = "wisp weave 1";
+constexpr std::string_view kMark = "wisp interleave 1";
 constexpr std::uint8_t kOpenSeal = 1;
 
 std::unexpected<Error> broken(const std::string& what) {
-    return fail(ErrorKind::kCorrupt, "weave: " + what);
+    return fail(ErrorKind::kCorrupt, "interleaved file: " + what);
 }
 
-/// How many bytes the strands have together, after the record.
-Result<std::uint64_t> parse_strands(ByteReader& in, Weave& weave) {
-    const std::uint64_t strands = in.varint();
-    if (!in.ok() || strands == 0 || strands > limits::kWeaveStrands || strands > in.remaining()) {
-        return broken("no strands, or more than can be there");
+/// How many bytes the segments have together, after the record.
+Result<std::uint64_t> parse_segments(ByteReader& in, InterleaveTable& table) {
+    const std::uint64_t segments = in.varint();
+    if (!in.ok() || segments == 0 || segments > limits::kInterleaveSegments ||
+        segments > in.remaining()) {
+        return broken("no segments, or more than can be there");
     }
     std::uint64_t total = 0;
-    weave.strand_bytes.reserve(static_cast<std::size_t>(strands));
-    for (std::uint64_t i = 0; i < strands; ++i) {
+    table.segment_bytes.reserve(static_cast<std::size_t>(segments));
+    for (std::uint64_t i = 0; i < segments; ++i) {
         const std::uint64_t bytes = in.varint();
-        if (!in.ok() || bytes == 0) return broken("a strand of no bytes");
-        if (__builtin_add_overflow(total, bytes, &total)) return broken("strands that overflow");
-        weave.strand_bytes.push_back(bytes);
+        if (!in.ok() || bytes == 0) return broken("a segment of no bytes");
+        if (__builtin_add_overflow(total, bytes, &total)) return broken("segments that overflow");
+        table.segment_bytes.push_back(bytes);
     }
     return total;
 }
 
-Result<void> parse_runs(ByteReader& in, Weave& weave) {
-    const std::uint64_t runs = in.varint();
-    if (!in.ok() || runs > limits::kWeaveRuns || runs > in.remaining() / 2) {
-        return broken("more runs than can be there");
+Result<void> parse_extents(ByteReader& in, InterleaveTable& table) {
+    const std::uint64_t extents = in.varint();
+    if (!in.ok() || extents > limits::kInterleaveExtents || extents > in.remaining() / 2) {
+        return broken("more extents than can be there");
     }
-    std::vector<std::uint64_t> left = weave.strand_bytes;
-    weave.runs.reserve(static_cast<std::size_t>(runs));
-    for (std::uint64_t i = 0; i < runs; ++i) {
-        const WeaveRun run{in.varint(), in.varint()};
-        if (!in.ok() || run.strand >= left.size()) return broken("a run of an unknown strand");
-        if (run.bytes == 0) return broken("a run of no bytes");
-        if (i > 0 && weave.runs.back().strand == run.strand) return broken("a run cut in two");
-        if (run.bytes > left[run.strand]) return broken("a run past the end of its strand");
-        left[run.strand] -= run.bytes;
-        weave.runs.push_back(run);
+    std::vector<std::uint64_t> left = table.segment_bytes;
+    table.extents.reserve(static_cast<std::size_t>(extents));
+    for (std::uint64_t i = 0; i < extents; ++i) {
+        const Extent extent{in.varint(), in.varint()};
+        if (!in.ok() || extent.segment >= left.size())
+            return broken("an extent of an unknown segment");
+        if (extent.bytes == 0) return broken("an extent of no bytes");
+        if (i > 0 && table.extents.back().segment == extent.segment)
+            return broken("an extent cut in two");
+        if (extent.bytes > left[extent.segment])
+            return broken("an extent past the end of its segment");
+        left[extent.segment] -= extent.bytes;
+        table.extents.push_back(extent);
     }
     for (const std::uint64_t bytes : left) {
-        if (bytes != 0) return broken("bytes that no run uses");
+        if (bytes != 0) return broken("bytes that no extent uses");
     }
     return {};
 }
 
 }  // namespace
 
-void Weave::add(std::uint64_t strand, std::uint64_t bytes) {
+void InterleaveTable::add(std::uint64_t segment, std::uint64_t bytes) {
     if (bytes == 0) return;
-    if (strand >= strand_bytes.size()) strand_bytes.resize(static_cast<std::size_t>(strand) + 1);
-    strand_bytes[static_cast<std::size_t>(strand)] += bytes;
-    if (!runs.empty() && runs.back().strand == strand) {
-        runs.back().bytes += bytes;
+    if (segment >= segment_bytes.size())
+        segment_bytes.resize(static_cast<std::size_t>(segment) + 1);
+    segment_bytes[static_cast<std::size_t>(segment)] += bytes;
+    if (!extents.empty() && extents.back().segment == segment) {
+        extents.back().bytes += bytes;
     } else {
-        runs.push_back({strand, bytes});
+        extents.push_back({segment, bytes});
     }
 }
 
-Bytes write_weave(const Weave& weave) {
+Bytes write_interleave_table(const InterleaveTable& table) {
     Bytes out;
     append_text(out, kMark);
-    append_fixed<std::uint8_t>(out, weave.open_seal ? kOpenSeal : 0);
-    append_varint(out, weave.strand_bytes.size());
-    for (const std::uint64_t bytes : weave.strand_bytes) append_varint(out, bytes);
-    append_varint(out, weave.runs.size());
-    for (const WeaveRun& run : weave.runs) {
-        append_varint(out, run.strand);
-        append_varint(out, run.bytes);
+    append_fixed<std::uint8_t>(out, table.open_seal ? kOpenSeal : 0);
+    append_varint(out, table.segment_bytes.size());
+    for (const std::uint64_t bytes : table.segment_bytes) append_varint(out, bytes);
+    append_varint(out, table.extents.size());
+    for (const Extent& extent : table.extents) {
+        append_varint(out, extent.segment);
+        append_varint(out, extent.bytes);
     }
     return out;
 }
 
-Result<ParsedWeave> parse_weave(std::span<const std::byte> woven) {
-    ByteReader in(woven);
-    ParsedWeave parsed;
+Result<ParsedInterleave> parse_interleaved(std::span<const std::byte> interleaved) {
+    ByteReader in(interleaved);
+    ParsedInterleave parsed;
     if (in.text(kMark.size()) != kMark) return broken("no mark of one");
     const auto flags = in.fixed<std::uint8_t>();
     if (in.ok() && flags > kOpenSeal) {
-        return fail(ErrorKind::kUnsupported, "weave: unknown flags; upgrade wisp");
+        return fail(ErrorKind::kUnsupported, "interleaved file: unknown flags; upgrade wisp");
     }
-    parsed.weave.open_seal = flags == kOpenSeal;
-    WISP_ASSIGN(parsed.file_bytes, parse_strands(in, parsed.weave));
-    WISP_TRY(parse_runs(in, parsed.weave));
-    parsed.record_bytes = woven.size() - in.remaining();
+    parsed.table.open_seal = flags == kOpenSeal;
+    WISP_ASSIGN(parsed.file_bytes, parse_segments(in, parsed.table));
+    WISP_TRY(parse_extents(in, parsed.table));
+    parsed.record_bytes = interleaved.size() - in.remaining();
     if (parsed.file_bytes != in.remaining())
-        return broken("strands of another length than it says");
+        return broken("segments of another length than it says");
     return parsed;
 }
 

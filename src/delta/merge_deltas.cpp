@@ -56,7 +56,7 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
             return writer.add(range, std::move(block.written));
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
-    WISP_TRY(chain.settle(sums.base, sums));
+    WISP_TRY(chain.prove(sums.base, sums));
     const std::uint64_t step = options.step.value_or(chain.delta(chain.size() - 1).facts().step);
     return writer.finish(sums.base, step);
 }

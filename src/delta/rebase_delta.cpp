@@ -67,9 +67,9 @@ std::vector<BlockPair> pairs_of(std::span<const MovedBlock> first,
 
 }  // namespace
 
-Result<std::uint64_t> rebase_kept(const Weights& base, std::span<const MovedBlock> first,
-                                  std::span<const MovedBlock> second, unsigned threads,
-                                  KeptChanges& kept) {
+Result<std::uint64_t> rebase_buffered(const Weights& base, std::span<const MovedBlock> first,
+                                      std::span<const MovedBlock> second, unsigned threads,
+                                      ChangeBuffer& kept) {
     const std::vector<BlockPair> pairs = pairs_of(first, second);
     std::uint64_t changed = 0;
     WISP_TRY(ordered_parallel<BlockChanges>(
@@ -96,7 +96,7 @@ Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
                                 const std::filesystem::path& first_delta,
                                 const std::filesystem::path& second_delta,
                                 const std::filesystem::path& output, const DiffOptions& options,
-                                KeptChanges* kept) {
+                                ChangeBuffer* kept) {
     const Schema& schema = base.schema();
     WISP_ASSIGN(const DeltaChain first, DeltaChain::open({first_delta}, schema));
     WISP_ASSIGN(const DeltaChain second, DeltaChain::open({second_delta}, schema));
@@ -135,9 +135,9 @@ Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
             second_sums.add(block.second);
             return writer.add(grid[index], std::move(block.written));
         }));
-    WISP_ASSIGN(const DeltaChain::Settled settled, first.settle(known, first_sums));
-    WISP_TRY(second.settle(known, second_sums));
-    return writer.finish(settled.result.value_or(known), options.step.value_or(0));
+    WISP_ASSIGN(const DeltaChain::Proof proof, first.prove(known, first_sums));
+    WISP_TRY(second.prove(known, second_sums));
+    return writer.finish(proof.result.value_or(known), options.step.value_or(0));
 }
 
 }  // namespace wisp

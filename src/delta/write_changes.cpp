@@ -75,7 +75,7 @@ class ListWriter {
                                                             kDefaultLog2BlockElements));
         return ListWriter(base, std::move(writer), options.threads);
     }
-    void keep_in(KeptChanges* kept) { writer_.keep_in(kept); }
+    void keep_in(ChangeBuffer* kept) { writer_.keep_in(kept); }
 
     std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
         return grid_.first_of(tensor) + (first_element >> kDefaultLog2BlockElements);
@@ -133,7 +133,7 @@ class ListWriter {
 
 Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
                                  ChangeStream& stream, const std::filesystem::path& delta,
-                                 const DiffOptions& options, Keep keep, KeptChanges* kept) {
+                                 const DiffOptions& options, Keep keep, ChangeBuffer* kept) {
     const Schema& schema = base.schema();
     WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
     writer.keep_in(kept);
@@ -155,10 +155,10 @@ Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
     return writer.finish(known, options, keep);
 }
 
-Result<DiffReport> write_kept(const Weights& base, const StateDigest& known,
-                              std::span<const MovedBlock> blocks,
-                              const std::filesystem::path& delta, const DiffOptions& options,
-                              Keep keep) {
+Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
+                                  std::span<const MovedBlock> blocks,
+                                  const std::filesystem::path& delta, const DiffOptions& options,
+                                  Keep keep) {
     WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
     WISP_TRY(writer.write(
         blocks.size(),

@@ -26,7 +26,7 @@ constexpr Milliseconds kPatienceWithTheAway{1'000};
 constexpr Milliseconds kStopLook{50};  // how often a caller that waits looks whether it is to end
 
 /// What the threads of a driver share.
-struct Board {
+struct Assignment {
     std::mutex mutex;
     std::condition_variable changed;
     EngineTarget target;
@@ -39,8 +39,8 @@ struct Board {
 /// One server and the thread that works on it. Fields without a remark belong to the board's mutex.
 class Worker {
   public:
-    Worker(Board& board, const EngineServer& server, const EngineOptions& options)
-        : board_(board),
+    Worker(Assignment& assignment, const EngineServer& server, const EngineOptions& options)
+        : assignment_(assignment),
           watch_(options.watch),
           stop_(options.stop),
           url_(server.url),
@@ -101,11 +101,11 @@ class Worker {
     }
 
     void work() {
-        std::unique_lock lock(board_.mutex);
-        while (!board_.closing) {
-            if (board_.aimed == tried_ && !wait(lock)) continue;
-            const EngineTarget target = board_.target;
-            const std::uint64_t aim = board_.aimed;
+        std::unique_lock lock(assignment_.mutex);
+        while (!assignment_.closing) {
+            if (assignment_.aimed == tried_ && !wait(lock)) continue;
+            const EngineTarget target = assignment_.target;
+            const std::uint64_t aim = assignment_.aimed;
             const bool again = aim == tried_;
             lock.unlock();
             signals_.heard = false;
@@ -114,33 +114,33 @@ class Worker {
             const bool news = !again || report.moved || differs(report);
             const bool cut_short = report.error && (stopped() || signals_.ended);
             // Told before it counts as done, so that whoever waits for it finds it told.
-            if (news && !cut_short && board_.on_report) tell(report);
+            if (news && !cut_short && assignment_.on_report) tell(report);
             lock.lock();
             away_ = !heard;
             latest_ = std::move(report);
             tried_ = aim;
-            board_.changed.notify_all();
+            assignment_.changed.notify_all();
         }
     }
 
     /// What its listener throws is the listener's affair, and must not end the process.
     void tell(const EngineReport& report) {
-        const std::scoped_lock telling(board_.telling);
+        const std::scoped_lock telling(assignment_.telling);
         (void)without_throwing([&]() -> Result<void> {
-            board_.on_report(report);
+            assignment_.on_report(report);
             return {};
         });
     }
 
     /// True when it is time to look after the server although there is no new target.
     bool wait(std::unique_lock<std::mutex>& lock) const {
-        const auto woken = [&] { return board_.closing || board_.aimed != tried_; };
+        const auto woken = [&] { return assignment_.closing || assignment_.aimed != tried_; };
         // Without a target there is nothing that a server could have lost.
-        if (watch_.count() == 0 || board_.aimed == 0) {
-            board_.changed.wait(lock, woken);
+        if (watch_.count() == 0 || assignment_.aimed == 0) {
+            assignment_.changed.wait(lock, woken);
             return false;
         }
-        return !board_.changed.wait_for(lock, watch_, woken);
+        return !assignment_.changed.wait_for(lock, watch_, woken);
     }
 
     EngineReport try_once(const EngineTarget& target) {
@@ -158,7 +158,7 @@ class Worker {
         return text(report) != text(latest_);
     }
 
-    Board& board_;
+    Assignment& assignment_;
     const Milliseconds watch_;
     const std::stop_token stop_;
     const std::string url_;
@@ -213,14 +213,14 @@ std::string_view name_of(EngineKind kind) {
 }
 
 struct EngineDriver::State {
-    Board board;
+    Assignment assignment;
     std::vector<std::unique_ptr<Worker>> workers;
 
     ~State() {
         {
-            const std::scoped_lock lock(board.mutex);
-            board.closing = true;
-            board.changed.notify_all();
+            const std::scoped_lock lock(assignment.mutex);
+            assignment.closing = true;
+            assignment.changed.notify_all();
         }
         for (const auto& worker : workers) worker->end();
         workers.clear();
@@ -245,10 +245,10 @@ Result<EngineDriver> EngineDriver::open(const EngineOptions& options) {
                              options.min_serial,
                              options.run_id};
     auto state = std::make_unique<State>();
-    state->board.on_report = options.on_report;
+    state->assignment.on_report = options.on_report;
     for (std::size_t i = 0; i < urls.size(); ++i) {
         const EngineServer& server = options.servers[i];
-        auto worker = std::make_unique<Worker>(state->board, server, options);
+        auto worker = std::make_unique<Worker>(state->assignment, server, options);
         ServerCall call(http, urls[i], server.api_key, options.connect_timeout, worker->signals());
         worker->start(server.kind == EngineKind::kVllm
                           ? make_vllm_session(std::move(call), settings)
@@ -259,18 +259,18 @@ Result<EngineDriver> EngineDriver::open(const EngineOptions& options) {
 }
 
 void EngineDriver::aim(const EngineTarget& target) {
-    const std::scoped_lock lock(state_->board.mutex);
-    state_->board.target = target;
-    ++state_->board.aimed;
-    state_->board.changed.notify_all();
+    const std::scoped_lock lock(state_->assignment.mutex);
+    state_->assignment.target = target;
+    ++state_->assignment.aimed;
+    state_->assignment.changed.notify_all();
 }
 
 std::vector<EngineReport> EngineDriver::update(const EngineTarget& target) {
-    Board& board = state_->board;
-    std::unique_lock lock(board.mutex);
-    board.target = target;
-    const std::uint64_t aim = ++board.aimed;
-    board.changed.notify_all();
+    Assignment& assignment = state_->assignment;
+    std::unique_lock lock(assignment.mutex);
+    assignment.target = target;
+    const std::uint64_t aim = ++assignment.aimed;
+    assignment.changed.notify_all();
     std::vector<const Worker*> away_before;
     for (const auto& worker : state_->workers) {
         if (worker->is_away()) away_before.push_back(worker.get());
@@ -282,10 +282,10 @@ std::vector<EngineReport> EngineDriver::update(const EngineTarget& target) {
                std::ranges::find(away_before, worker.get()) != away_before.end();
     };
     const auto answered = [&] { return std::ranges::all_of(state_->workers, present_done); };
-    while (!board.changed.wait_for(lock, kStopLook, answered) && !stopped()) {
+    while (!assignment.changed.wait_for(lock, kStopLook, answered) && !stopped()) {
     }
     const auto all_done = [&] { return std::ranges::all_of(state_->workers, done); };
-    if (!stopped()) board.changed.wait_until(lock, patience, all_done);
+    if (!stopped()) assignment.changed.wait_until(lock, patience, all_done);
     std::vector<EngineReport> reports;
     for (const auto& worker : state_->workers) {
         const bool away = std::ranges::find(away_before, worker.get()) != away_before.end();
@@ -312,7 +312,7 @@ std::vector<EngineReport> EngineDriver::look() const {
 }
 
 std::vector<EngineReport> EngineDriver::latest() const {
-    const std::scoped_lock lock(state_->board.mutex);
+    const std::scoped_lock lock(state_->assignment.mutex);
     std::vector<EngineReport> reports;
     for (const auto& worker : state_->workers) reports.push_back(worker->latest());
     return reports;

@@ -42,7 +42,7 @@ std::unique_ptr<ServerSession> make_sglang_session(ServerCall server, SessionSet
 
 /// Remembers which state of a step a server was brought to: a step that is published anew has to be
 /// taken anew, although the server says that it serves that step.
-class Settled {
+class Reached {
   public:
     bool holds(const EngineTarget& target) const {
         if (target.state.empty()) return true;

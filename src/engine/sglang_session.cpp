@@ -47,10 +47,10 @@ class SglangSession : public ServerSession {
         }
         WISP_ASSIGN(record, wait_for_staging(target));
         read_record(*record, report);
-        if (report.served != target.step || !settled_.holds(target)) {
+        if (report.served != target.step || !reached_.holds(target)) {
             WISP_TRY(move(target, report));
         }
-        settled_.set(target);
+        reached_.set(target);
         return {};
     }
 
@@ -249,7 +249,7 @@ class SglangSession : public ServerSession {
 
     ServerCall server_;
     SessionSettings settings_;
-    Settled settled_;
+    Reached reached_;
 };
 
 }  // namespace

@@ -31,10 +31,10 @@ class VllmSession : public ServerSession {
     Result<void> bring(const EngineTarget& target, EngineReport& report) override {
         WISP_ASSIGN(const ServerAnswer status,
                     server_.get("/wisp/status", settings_.answer_timeout));
-        const bool anew = !settled_.holds(target);
+        const bool anew = !reached_.holds(target);
         if (status.missing()) {
             WISP_TRY(stock_.bring(target, anew, report));
-            settled_.set(target);
+            reached_.set(target);
             return {};
         }
         WISP_TRY(read_status(status, report));
@@ -47,7 +47,7 @@ class VllmSession : public ServerSession {
         }
         if (!initialized) WISP_TRY(set_up(report));
         if (!initialized || report.served != target.step || anew) WISP_TRY(move(target, report));
-        settled_.set(target);
+        reached_.set(target);
         return {};
     }
 
@@ -106,7 +106,7 @@ class VllmSession : public ServerSession {
     ServerCall server_;
     SessionSettings settings_;
     StockUpdate stock_;
-    Settled settled_;
+    Reached reached_;
 };
 
 }  // namespace

@@ -10,9 +10,9 @@ namespace wisp {
 
 /// A refusal must not be taken for a fault of the run, which is worked around or waited for: on its
 /// way out it is kInternal, whatever its kind, and gets that back where the call ends.
-class ToldEvents {
+class EventListener {
   public:
-    explicit ToldEvents(std::function<Result<void>(const FollowEvent&)> listener)
+    explicit EventListener(std::function<Result<void>(const FollowEvent&)> listener)
         : listener_(std::move(listener)) {}
 
     Result<void> tell(const FollowEvent& event) {

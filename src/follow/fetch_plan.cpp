@@ -15,12 +15,12 @@ struct Arrival {
     std::uint64_t cost = kUnreached;
     std::uint64_t bytes = 0;
     std::uint64_t objects = 0;
-    // How it was reached: a start, or a leg from another state.
-    Route::Start start = Route::Start::kHere;
+    // How it was reached: a start, or a step of the plan from another state.
+    FetchPlan::Start start = FetchPlan::Start::kHere;
     const AnchorEntry* anchor = nullptr;
     std::uint64_t before = 0;
-    const RoadEntry* road = nullptr;
-    bool by_leg = false;
+    const MergedDelta* merged_delta = nullptr;
+    bool by_fetch_step = false;
 };
 
 struct Node {
@@ -30,26 +30,28 @@ struct Node {
 
 class Planner {
   public:
-    Planner(const RoadMap& map, const RouteRequest& request) : map_(map), request_(request) {
+    Planner(const Manifest& manifest, const FetchPlanRequest& request)
+        : manifest_(manifest), request_(request) {
         add(request.target);
         if (request.here) add(*request.here);
-        for (const AnchorEntry& anchor : map.anchors) add(anchor.state);
-        for (const RoadEntry& road : map.roads) {
-            add(road.from);
-            add(road.to);
+        for (const AnchorEntry& anchor : manifest.anchors) add(anchor.state);
+        for (const MergedDelta& merged_delta : manifest.merged_deltas) {
+            add(merged_delta.from);
+            add(merged_delta.to);
         }
     }
 
-    std::optional<Route> plan() {
+    std::optional<FetchPlan> plan() {
         start();
-        // Every leg leads forward, so one pass in order of seq finds the cheapest arrivals.
+        // Every step of a plan leads forward, so one pass in order of seq finds the cheapest
+        // arrivals.
         for (auto at = nodes_.begin(); at != nodes_.end(); ++at) {
             if (at->second.best.cost == kUnreached) continue;
             if (at->first == request_.target.seq) break;
             if (const auto next = std::next(at); next != nodes_.end())
                 walk(at->second, next->second);
-            for (const RoadEntry& road : map_.roads) {
-                if (road.from == at->second.state) drive(at->second, road);
+            for (const MergedDelta& merged_delta : manifest_.merged_deltas) {
+                if (merged_delta.from == at->second.state) drive(at->second, merged_delta);
             }
         }
         return trace();
@@ -74,11 +76,11 @@ class Planner {
             const bool base = request_.base && *request_.base == node.state.digest;
             if (here || base) {
                 arrival.cost = 0;
-                arrival.start = here ? Route::Start::kHere : Route::Start::kBase;
+                arrival.start = here ? FetchPlan::Start::kHere : FetchPlan::Start::kBase;
                 offer(node, arrival);
             }
         }
-        for (const AnchorEntry& anchor : map_.anchors) {
+        for (const AnchorEntry& anchor : manifest_.anchors) {
             const auto at = nodes_.find(anchor.state.seq);
             const bool fits = !anchor.base || (request_.base && *request_.base == *anchor.base);
             if (at == nodes_.end() || !fits ||
@@ -89,72 +91,78 @@ class Planner {
             arrival.bytes = anchor.bytes();
             for (const StoredFile& file : anchor.files) arrival.objects += file.parts.size();
             arrival.cost = arrival.bytes + arrival.objects * kRequestBytes;
-            arrival.start = Route::Start::kAnchor;
+            arrival.start = FetchPlan::Start::kAnchor;
             arrival.anchor = &anchor;
             offer(at->second, arrival);
         }
     }
 
-    /// Along the single deltas, which are there from the floor on and inside one line.
+    /// Along the single deltas, which are there from the floor on and inside one chain.
     void walk(const Node& from, Node& to) const {
-        if (from.state.line != to.state.line || from.state.seq < request_.floor) return;
-        if (to.state.travelled < from.state.travelled || to.state.count < from.state.count) return;
+        if (from.state.chain_id != to.state.chain_id || from.state.seq < request_.floor) return;
+        if (to.state.cumulative_delta_bytes < from.state.cumulative_delta_bytes ||
+            to.state.state_index < from.state.state_index)
+            return;
         // A state reached by a damaged single delta cannot be walked to.
         if (request_.avoid.contains(std::to_string(to.state.seq))) return;
         Arrival arrival;
-        const std::uint64_t bytes = to.state.travelled - from.state.travelled;
-        const std::uint64_t objects = 2 * (to.state.count - from.state.count);
+        const std::uint64_t bytes =
+            to.state.cumulative_delta_bytes - from.state.cumulative_delta_bytes;
+        const std::uint64_t objects = 2 * (to.state.state_index - from.state.state_index);
         arrival.bytes = from.best.bytes + bytes;
         arrival.objects = from.best.objects + objects;
         arrival.cost = from.best.cost + bytes + objects * kRequestBytes;
-        arrival.by_leg = true;
+        arrival.by_fetch_step = true;
         arrival.before = from.state.seq;
         offer(to, arrival);
     }
 
-    void drive(const Node& from, const RoadEntry& road) {
-        const auto to = nodes_.find(road.to.seq);
-        if (to == nodes_.end() || to->second.state != road.to || !usable(road.delta)) return;
+    void drive(const Node& from, const MergedDelta& merged_delta) {
+        const auto to = nodes_.find(merged_delta.to.seq);
+        if (to == nodes_.end() || to->second.state != merged_delta.to ||
+            !usable(merged_delta.delta))
+            return;
         Arrival arrival;
-        arrival.bytes = from.best.bytes + road.delta.bytes();
-        arrival.objects = from.best.objects + road.delta.parts.size();
-        arrival.cost =
-            from.best.cost + road.delta.bytes() + road.delta.parts.size() * kRequestBytes;
-        arrival.by_leg = true;
+        arrival.bytes = from.best.bytes + merged_delta.delta.bytes();
+        arrival.objects = from.best.objects + merged_delta.delta.parts.size();
+        arrival.cost = from.best.cost + merged_delta.delta.bytes() +
+                       merged_delta.delta.parts.size() * kRequestBytes;
+        arrival.by_fetch_step = true;
         arrival.before = from.state.seq;
-        arrival.road = &road;
+        arrival.merged_delta = &merged_delta;
         offer(to->second, arrival);
     }
 
-    std::optional<Route> trace() const {
+    std::optional<FetchPlan> trace() const {
         const Node* node = &nodes_.at(request_.target.seq);
         if (node->best.cost == kUnreached) return std::nullopt;
-        Route route;
-        route.bytes = node->best.bytes;
-        route.objects = node->best.objects;
-        while (node->best.by_leg) {
+        FetchPlan plan;
+        plan.bytes = node->best.bytes;
+        plan.objects = node->best.objects;
+        while (node->best.by_fetch_step) {
             const Node& before = nodes_.at(node->best.before);
-            Leg leg{before.state, node->state, std::nullopt};
-            if (node->best.road != nullptr) leg.road = node->best.road->delta;
-            route.legs.push_back(std::move(leg));
+            FetchStep fetch_step{before.state, node->state, std::nullopt};
+            if (node->best.merged_delta != nullptr)
+                fetch_step.merged_delta = node->best.merged_delta->delta;
+            plan.steps.push_back(std::move(fetch_step));
             node = &before;
         }
-        std::ranges::reverse(route.legs);
-        route.start = node->best.start;
-        route.from = node->state;
-        if (node->best.anchor != nullptr) route.anchor = *node->best.anchor;
-        return route;
+        std::ranges::reverse(plan.steps);
+        plan.start = node->best.start;
+        plan.from = node->state;
+        if (node->best.anchor != nullptr) plan.anchor = *node->best.anchor;
+        return plan;
     }
 
-    const RoadMap& map_;
-    const RouteRequest& request_;
+    const Manifest& manifest_;
+    const FetchPlanRequest& request_;
     std::map<std::uint64_t, Node> nodes_;
 };
 
 }  // namespace
 
-std::optional<Route> plan_route(const RoadMap& map, const RouteRequest& request) {
-    return Planner(map, request).plan();
+std::optional<FetchPlan> plan_fetch(const Manifest& manifest, const FetchPlanRequest& request) {
+    return Planner(manifest, request).plan();
 }
 
 }  // namespace wisp

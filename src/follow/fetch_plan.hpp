@@ -1,6 +1,7 @@
 // The cheapest way to a state: from where the replica is, from an anchor, or from a base it has.
 //
-// Pure arithmetic over a map: nothing is read. Costs are bytes, and something for every request.
+// Pure arithmetic over a manifest: nothing is read. Costs are bytes, and something for every
+// request.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +14,24 @@
 
 namespace wisp {
 
-struct Leg {
+struct FetchStep {
     StateName from;
     StateName to;
-    std::optional<StoredFile> road;  // absent: by the single deltas of the commits in between
+    std::optional<StoredFile>
+        merged_delta;  // absent: by the single deltas of the commits in between
 };
 
-struct Route {
+struct FetchPlan {
     enum class Start { kHere, kBase, kAnchor };
     Start start = Start::kHere;
     std::optional<AnchorEntry> anchor;  // of kAnchor
     StateName from;
-    std::vector<Leg> legs;
+    std::vector<FetchStep> steps;
     std::uint64_t bytes = 0;
     std::uint64_t objects = 0;  // commits to be read included
 };
 
-struct RouteRequest {
+struct FetchPlanRequest {
     StateName target;
     std::uint64_t floor = 0;
     std::optional<StateName> here;
@@ -38,6 +40,6 @@ struct RouteRequest {
 };
 
 /// Nothing when no way is left.
-std::optional<Route> plan_route(const RoadMap& map, const RouteRequest& request);
+std::optional<FetchPlan> plan_fetch(const Manifest& manifest, const FetchPlanRequest& request);
 
 }  // namespace wisp

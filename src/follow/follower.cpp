@@ -31,7 +31,7 @@ struct Follower::State {
         : log(std::move(opened)),
           replica(held),
           options(given),
-          journey(log, replica, at, journey_options()),
+          updater(log, replica, at, updater_options()),
           pace(given.run.seed == 0 ? fresh_seed() : given.run.seed) {
         log.on_void([this](std::uint64_t seq, const Error& why) {
             // Once each: it stays there for ever.
@@ -41,8 +41,8 @@ struct Follower::State {
         });
     }
 
-    JourneyOptions journey_options() {
-        JourneyOptions wanted;
+    ReplicaUpdaterOptions updater_options() {
+        ReplicaUpdaterOptions wanted;
         wanted.threads = options.threads;
         wanted.parallel_fetches = options.parallel_fetches;
         wanted.base = options.base;
@@ -54,9 +54,9 @@ struct Follower::State {
     CommitLog log;
     Replica& replica;
     FollowOptions options;
-    ToldEvents events{options.on_event};
+    EventListener events{options.on_event};
     ReplicaRecord at;
-    Journey journey;
+    ReplicaUpdater updater;
     FollowPace pace;
     bool checked_past = false;
     bool beyond_is_there = false;    // the run has gone past until_step
@@ -65,7 +65,7 @@ struct Follower::State {
     std::optional<Error> refusal;    // a callback's, where nobody could return it
     std::uint64_t quiet_looks = 0;   // in a row that found the next slot empty
     std::uint64_t head_seq = 0;
-    std::uint64_t head_count = 0;
+    std::uint64_t head_index = 0;
     std::int64_t head_time_ms = 0;
     std::int64_t head_expires_ms = 0;  // by its own word, or its certificate's
     std::int64_t last_heartbeat_ms = 0;
@@ -78,7 +78,7 @@ struct Follower::State {
             pace.note_step(commit.time_ms - head_time_ms);
         }
         head_seq = commit.seq;
-        head_count = commit.state.count;
+        head_index = commit.state.state_index;
         head_time_ms = commit.time_ms;
         head_expires_ms = commit.expires_ms;
         const std::int64_t ends = entry.signer.ends_ms;
@@ -90,7 +90,9 @@ struct Follower::State {
         log.require_serial(at.certificate_serial);
     }
 
-    std::uint64_t lag() const { return head_count > at.count ? head_count - at.count : 0; }
+    std::uint64_t lag() const {
+        return head_index > at.state_index ? head_index - at.state_index : 0;
+    }
 
     FollowEvent event(FollowEvent::Kind kind) const {
         FollowEvent told;
@@ -152,7 +154,7 @@ struct Follower::State {
         return {};
     }
 
-    SeenPast past() const { return {log, at, replica.label(), options.accept_rewind}; }
+    HistoryCheck past() const { return {log, at, replica.label(), options.accept_rewind}; }
 
     bool beyond(const StateName& state) const {
         return options.until_step && state.step > *options.until_step;
@@ -193,7 +195,7 @@ struct Follower::State {
             if (at.state_seq != 0 && target.seq <= at.state_seq) return false;
         }
         const bool moves = at.state_seq != target.seq;
-        const auto went = journey.go(history, target);
+        const auto went = updater.go(history, target);
         if (went) {
             checked_past = true;
             // Bounded, it stands below the head, and knows it.
@@ -201,8 +203,8 @@ struct Follower::State {
             return moves;
         }
         if (went.error().kind != ErrorKind::kGap) return std::unexpected(went.error());
-        // Whoever plans and then sleeps through a retention finds its road gone; there is another
-        // one in the newer commit that gave this one up.
+        // Whoever plans and then sleeps through a retention finds its merged delta gone; there is
+        // another one in the newer commit that gave this one up.
         WISP_ASSIGN(const auto newer, log.head(head->commit.seq));
         if (!newer || newer->commit.floor <= head->commit.floor) {
             return std::unexpected(went.error());
@@ -216,7 +218,7 @@ struct Follower::State {
         if (!now && time - last_heartbeat_ms < options.heartbeat.count()) return;
         last_heartbeat_ms = time;
         const std::string text =
-            write_heartbeat({log.run(), at.seq, at.step, at.count, std::string(state),
+            write_heartbeat({log.run(), at.seq, at.step, at.state_index, std::string(state),
                              last_pause_us, options.heartbeat.count()});
         // Advice only: a replica that may not write follows all the same.
         (void)log.where().store->put(
@@ -291,7 +293,7 @@ struct Follower::State {
                     beyond_is_there = true;
                     return report(moved);
                 }
-                step = journey.take(next);
+                step = updater.take(next);
             }
             if (step) {
                 stand_past(next);

@@ -9,7 +9,7 @@
 
 namespace wisp {
 
-Result<std::optional<LogEntry>> SeenPast::find_mark() const {
+Result<std::optional<LogEntry>> HistoryCheck::find_mark() const {
     WISP_ASSIGN(Slot own, log.read(at.seq));
     if (own.entry && own.entry->hash == at.commit_hash) return std::move(own.entry);
     if (own.kind == Slot::Kind::kBuried) return std::nullopt;
@@ -32,7 +32,7 @@ Result<std::optional<LogEntry>> SeenPast::find_mark() const {
                                   at.seq, shown(log.where().url), shown(label)));
 }
 
-Result<void> SeenPast::check_descent(Lineage& history) const {
+Result<void> HistoryCheck::check_descent(Lineage& history) const {
     const Commit& head = history.head().commit;
     if (accept_rewind || at.seq == 0) return {};
     if (head.seq < at.seq || head.epoch < at.epoch) {
@@ -51,7 +51,7 @@ Result<void> SeenPast::check_descent(Lineage& history) const {
                             shown(log.where().url), at.seq, shown(label)));
 }
 
-Result<void> SeenPast::check_follows(const LogEntry& next) const {
+Result<void> HistoryCheck::check_follows(const LogEntry& next) const {
     const Commit& commit = next.commit;
     if (commit.epoch >= at.epoch) {
         if (at.commit_hash.empty() || commit.previous == CommitRef{at.seq, at.commit_hash}) {
@@ -70,19 +70,19 @@ Result<void> SeenPast::check_follows(const LogEntry& next) const {
                             commit.seq, commit.epoch, shown(log.where().url), at.seq, at.epoch));
 }
 
-Result<bool> SeenPast::skips_a_commit() const {
+Result<bool> HistoryCheck::skips_a_commit() const {
     WISP_ASSIGN(const std::uint64_t hint, log.hinted_seq());
     if (hint <= at.seq + 1) return false;
     WISP_ASSIGN(const Slot slot, log.read(hint));
     return slot.kind == Slot::Kind::kCommit;
 }
 
-bool SeenPast::is_no_newer(const Result<std::optional<LogEntry>>& head) const {
+bool HistoryCheck::is_no_newer(const Result<std::optional<LogEntry>>& head) const {
     if (!head) return head.error().kind == ErrorKind::kDenied;
     return *head && (*head)->commit.seq < at.seq;
 }
 
-Result<bool> SeenPast::still_has_mark() const {
+Result<bool> HistoryCheck::still_has_mark() const {
     WISP_ASSIGN(const Slot own, log.read(at.seq));
     return own.entry && own.entry->hash == at.commit_hash;
 }

@@ -8,7 +8,7 @@
 
 namespace wisp {
 
-struct SeenPast {
+struct HistoryCheck {
     const CommitLog& log;
     const ReplicaRecord& at;
     std::string label;

@@ -122,7 +122,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     for (int attempt = 0;; ++attempt) {
         WISP_TRY(fetch_chunks(from, file, partial));
         auto proven = verify(file, partial);
-        if (proven && file.woven) proven = assemble(partial, path);
+        if (proven && file.interleaved) proven = assemble(partial, path);
         fs::remove(done, error);
         if (proven) break;
         // Whatever came, it was not the object: take nothing of it over into a second try.
@@ -131,7 +131,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
             return std::unexpected(proven.error());
         }
     }
-    if (file.woven) {
+    if (file.interleaved) {
         fs::remove(partial, error);
         return path;
     }
@@ -142,7 +142,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
 
 /// The name outlives a loss of power, its bytes perhaps not: they were never synced.
 bool ObjectFetcher::is_here(const StoredFile& file, const fs::path& path) {
-    if (!file.woven) return verify(file, path).has_value();
+    if (!file.interleaved) return verify(file, path).has_value();
     const auto sum = MappedFile::open(path.string() + std::string(kSumSuffix));
     const auto mapped = MappedFile::open(path);
     return sum && mapped && as_text(sum->bytes()) == to_hex(sha256(mapped->bytes()));
@@ -150,7 +150,7 @@ bool ObjectFetcher::is_here(const StoredFile& file, const fs::path& path) {
 
 /// The parts' hashes say nothing of the file they make: its own is kept beside it.
 Result<void> ObjectFetcher::assemble(const fs::path& parts, const fs::path& path) {
-    WISP_TRY(assemble_woven(parts, path));
+    WISP_TRY(assemble_interleaved(parts, path));
     WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
     WISP_ASSIGN(PendingFile sum, PendingFile::create(path.string() + std::string(kSumSuffix)));
     WISP_TRY(sum.append(as_bytes(to_hex(sha256(mapped.bytes())))));

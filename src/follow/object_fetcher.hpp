@@ -1,8 +1,8 @@
 // Brings the objects of a run onto this disk, whole and proven by their hashes.
 //
 // Large files come in ranges, several at a time, and go on where a killed process stopped. A file
-// has its name only when every part's SHA-256 was found right; what is woven of its parts is put
-// together after that. One thread at a time.
+// has its name only when every part's SHA-256 was found right; what is interleaved of its parts is
+// put together after that. One thread at a time.
 #pragma once
 
 #include <cstdint>

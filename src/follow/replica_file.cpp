@@ -22,9 +22,9 @@ nlohmann::ordered_json to_json(const ReplicaRecord& record) {
             {"state_seq", record.state_seq},
             {"step", record.step},
             {"state", to_text(record.state)},
-            {"line", record.line},
-            {"travelled", record.travelled},
-            {"count", record.count},
+            {"chain_id", record.chain_id},
+            {"cumulative_delta_bytes", record.cumulative_delta_bytes},
+            {"state_index", record.state_index},
             {"certificate_serial", record.certificate_serial}};
 }
 
@@ -38,9 +38,9 @@ ReplicaRecord parse_record(FieldReader in) {
     record.state_seq = in.number("state_seq");
     record.step = in.number("step");
     record.state = in.digest("state");
-    record.line = in.number("line");
-    record.travelled = in.number("travelled");
-    record.count = in.number("count");
+    record.chain_id = in.number("chain_id");
+    record.cumulative_delta_bytes = in.number("cumulative_delta_bytes");
+    record.state_index = in.number("state_index");
     record.certificate_serial = in.number("certificate_serial");
     return record;
 }

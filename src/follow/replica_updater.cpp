@@ -23,9 +23,9 @@ void stand_at(ReplicaRecord& record, const StateName& state) {
     record.state_seq = state.seq;
     record.step = state.step;
     record.state = state.digest;
-    record.line = state.line;
-    record.travelled = state.travelled;
-    record.count = state.count;
+    record.chain_id = state.chain_id;
+    record.cumulative_delta_bytes = state.cumulative_delta_bytes;
+    record.state_index = state.state_index;
 }
 
 /// Worth another way: the object is gone, or not what it should be.
@@ -36,8 +36,12 @@ bool is_lost(const Error& error) {
 }  // namespace
 
 StateName state_of(const ReplicaRecord& record) {
-    return {record.state_seq, record.step,      record.state,
-            record.line,      record.travelled, record.count};
+    return {record.state_seq,
+            record.step,
+            record.state,
+            record.chain_id,
+            record.cumulative_delta_bytes,
+            record.state_index};
 }
 
 ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry) {
@@ -58,19 +62,20 @@ ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry) {
     return after;
 }
 
-Journey::Journey(const CommitLog& log, Replica& replica, ReplicaRecord& at, JourneyOptions options)
+ReplicaUpdater::ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
+                               ReplicaUpdaterOptions options)
     : log_(log),
       replica_(replica),
       at_(at),
       options_(std::move(options)),
       fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches) {}
 
-Result<void> Journey::tell(Moved moved) {
+Result<void> ReplicaUpdater::tell(Moved moved) {
     moved.fetched = fetcher_.take_counts();
     return options_.on_moved ? options_.on_moved(moved) : Result<void>{};
 }
 
-Result<fs::path> Journey::fetch(const StoredFile& file) {
+Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file) {
     auto path = fetcher_.fetch(file);
     if (!path && is_lost(path.error())) {
         for (const StoredPart& part : file.parts) avoid_.insert(part.key);
@@ -78,7 +83,7 @@ Result<fs::path> Journey::fetch(const StoredFile& file) {
     return path;
 }
 
-Result<void> Journey::take(const LogEntry& next) {
+Result<void> ReplicaUpdater::take(const LogEntry& next) {
     const Commit& commit = next.commit;
     if (!commit.makes_state()) {
         // What the log has come to, not what the weights are.
@@ -109,24 +114,25 @@ Result<void> Journey::take(const LogEntry& next) {
     return tell(std::move(moved));
 }
 
-Error Journey::no_way(const RoadMap& map, const StateName& target) const {
-    const bool by_base = !map.anchors.empty() && map.anchors.back().base && !options_.base;
+Error ReplicaUpdater::no_way(const Manifest& manifest, const StateName& target) const {
+    const bool by_base =
+        !manifest.anchors.empty() && manifest.anchors.back().base && !options_.base;
     return {ErrorKind::kGap,
             by_base
                 ? fmt::format("the anchors of {} stand on the public checkpoint {}; get it, and "
                               "name it as the base",
-                              shown(log_.where().url), shown(map.anchors.back().base_name))
+                              shown(log_.where().url), shown(manifest.anchors.back().base_name))
                 : fmt::format("no way leads to step {} of {}: its anchors or deltas are gone or "
                               "damaged, or stand on another base; publish an anchor",
                               target.step, shown(log_.where().url))};
 }
 
-Result<void> Journey::go(const LogEntry& head, const StateName& target) {
+Result<void> ReplicaUpdater::go(const LogEntry& head, const StateName& target) {
     Lineage history(log_, head);
     return go(history, target);
 }
 
-Result<void> Journey::go(Lineage& history, const StateName& target) {
+Result<void> ReplicaUpdater::go(Lineage& history, const StateName& target) {
     const LogEntry& head = history.head();
     // What came damaged or not at all may be well by now.
     avoid_.clear();
@@ -137,21 +143,21 @@ Result<void> Journey::go(Lineage& history, const StateName& target) {
             at_ = after;
             return {};
         }
-        WISP_ASSIGN(const RoadMap map, log_.map_of(head));
-        RouteRequest request;
+        WISP_ASSIGN(const Manifest manifest, log_.manifest_of(head));
+        FetchPlanRequest request;
         request.target = target;
         request.floor = head.commit.floor;
         request.avoid = avoid_;
         if (at_.state_seq != 0 && replica_.weights() != nullptr) request.here = state_of(at_);
         WISP_ASSIGN(request.base, base_digest());
-        const auto route = plan_route(map, request);
-        if (!route) {
-            return std::unexpected(no_way(map, target));
+        const auto plan = plan_fetch(manifest, request);
+        if (!plan) {
+            return std::unexpected(no_way(manifest, target));
         }
         const std::size_t avoided = avoid_.size();
-        auto travelled = travel(history, target, *route);
-        if (travelled) return {};
-        const Error error = std::move(travelled).error();
+        auto moved = travel(history, target, *plan);
+        if (moved) return {};
+        const Error error = std::move(moved).error();
         const bool damaged = error.kind == ErrorKind::kWrongBase && at_.state_seq != 0;
         const bool detour_known = is_lost(error) && avoid_.size() > avoided;
         if (detour == kDetours || (!damaged && !detour_known)) return std::unexpected(error);
@@ -164,17 +170,18 @@ Result<void> Journey::go(Lineage& history, const StateName& target) {
     }
 }
 
-Result<void> Journey::travel(Lineage& history, const StateName& target, const Route& route) {
+Result<void> ReplicaUpdater::travel(Lineage& history, const StateName& target,
+                                    const FetchPlan& plan) {
     // Everything is on this disk and proven before anything is put together or changed.
-    WISP_ASSIGN(const std::vector<Stage> stages, fetch_legs(history, route));
+    WISP_ASSIGN(const std::vector<Stage> stages, fetch_all(history, plan));
     Moved moved;
     WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
-    if (route.start == Route::Start::kHere) {
+    if (plan.start == FetchPlan::Start::kHere) {
         WISP_TRY(apply_live(stages, moved));
         WISP_TRY(replica_.save(after));
     } else {
-        WISP_ASSIGN(const fs::path folder, build_start(route));
-        WISP_TRY(apply_staged(folder, route.from, stages, moved));
+        WISP_ASSIGN(const fs::path folder, build_start(plan));
+        WISP_TRY(apply_staged(folder, plan.from, stages, moved));
         WISP_TRY(replica_.adopt(folder, after));
         moved.joined = true;
     }
@@ -183,7 +190,7 @@ Result<void> Journey::travel(Lineage& history, const StateName& target, const Ro
     return tell(std::move(moved));
 }
 
-Result<ReplicaRecord> Journey::record_of(Lineage& history, const StateName& target) const {
+Result<ReplicaRecord> ReplicaUpdater::record_of(Lineage& history, const StateName& target) const {
     const LogEntry& head = history.head();
     if (head.commit.state == target) return record_at(at_, head);
     ReplicaRecord after = at_;
@@ -201,32 +208,34 @@ Result<ReplicaRecord> Journey::record_of(Lineage& history, const StateName& targ
     return after;
 }
 
-Result<std::vector<Journey::Stage>> Journey::fetch_legs(Lineage& history, const Route& route) {
-    if (route.anchor) {
-        for (const StoredFile& file : route.anchor->files) WISP_TRY(fetch(file));
+Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_all(Lineage& history,
+                                                                     const FetchPlan& plan) {
+    if (plan.anchor) {
+        for (const StoredFile& file : plan.anchor->files) WISP_TRY(fetch(file));
     }
     std::vector<Stage> stages;
-    for (const Leg& leg : route.legs) {
-        if (!leg.road) {
-            auto walked = fetch_walk(history, leg, stages);
+    for (const FetchStep& fetch_step : plan.steps) {
+        if (!fetch_step.merged_delta) {
+            auto walked = fetch_walk(history, fetch_step, stages);
             if (walked) continue;
-            if (is_lost(walked.error())) avoid_.insert(std::to_string(leg.to.seq));
+            if (is_lost(walked.error())) avoid_.insert(std::to_string(fetch_step.to.seq));
             return std::unexpected(std::move(walked).error());
         }
-        WISP_ASSIGN(fs::path delta, fetch(*leg.road));
-        stages.push_back({std::move(delta), leg.to});
+        WISP_ASSIGN(fs::path delta, fetch(*fetch_step.merged_delta));
+        stages.push_back({std::move(delta), fetch_step.to});
     }
     return stages;
 }
 
-Result<void> Journey::fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages) {
-    StateName state = leg.from;
-    WISP_ASSIGN(const auto entries, history.between(leg.from.seq, leg.to.seq));
+Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch_step,
+                                        std::vector<Stage>& stages) {
+    StateName state = fetch_step.from;
+    WISP_ASSIGN(const auto entries, history.between(fetch_step.from.seq, fetch_step.to.seq));
     for (const LogEntry& entry : entries) {
         const Commit& commit = entry.commit;
         if (!commit.makes_state()) continue;
         if (!commit.base || *commit.base != state.digest) {
-            return fail(ErrorKind::kGap, fmt::format("commit {} starts a new line", commit.seq));
+            return fail(ErrorKind::kGap, fmt::format("commit {} starts a new chain", commit.seq));
         }
         if (commit.delta) {
             WISP_ASSIGN(fs::path delta, fetch(*commit.delta));
@@ -234,13 +243,13 @@ Result<void> Journey::fetch_walk(Lineage& history, const Leg& leg, std::vector<S
         }
         state = commit.state;
     }
-    if (state.digest == leg.to.digest) return {};
+    if (state.digest == fetch_step.to.digest) return {};
     return fail(ErrorKind::kCorrupt, fmt::format("the commits up to {} lead to another state than "
-                                                 "the map says",
-                                                 leg.to.seq));
+                                                 "the manifest says",
+                                                 fetch_step.to.seq));
 }
 
-Result<void> Journey::apply_live(const std::vector<Stage>& stages, Moved& moved) {
+Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved& moved) {
     const Stopwatch timer;
     for (std::size_t first = 0; first < stages.size(); first += kBatch) {
         const std::size_t end = std::min(first + kBatch, stages.size());
@@ -265,8 +274,8 @@ Result<void> Journey::apply_live(const std::vector<Stage>& stages, Moved& moved)
     return {};
 }
 
-Result<void> Journey::apply_staged(const fs::path& folder, const StateName& from,
-                                   const std::vector<Stage>& stages, Moved& moved) {
+Result<void> ReplicaUpdater::apply_staged(const fs::path& folder, const StateName& from,
+                                          const std::vector<Stage>& stages, Moved& moved) {
     const Stopwatch timer;
     WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
     StateDigest state = from.digest;
@@ -289,25 +298,25 @@ Result<void> Journey::apply_staged(const fs::path& folder, const StateName& from
     return {};
 }
 
-/// A checkpoint folder at the state the route starts from, proven as a whole.
-Result<fs::path> Journey::build_start(const Route& route) {
+/// A checkpoint folder at the state the plan starts from, proven as a whole.
+Result<fs::path> ReplicaUpdater::build_start(const FetchPlan& plan) {
     const fs::path folder = replica_.scratch() / "incoming";
     std::error_code error;
     fs::remove_all(folder, error);
     fs::create_directories(folder, error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
-    const bool from_base = route.start == Route::Start::kBase || route.anchor->base;
+    const bool from_base = plan.start == FetchPlan::Start::kBase || plan.anchor->base;
     if (from_base) {
         WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
         WISP_ASSIGN(const auto files, files_of(base));
         WISP_TRY(copy_files(files, folder));
     }
-    if (route.anchor) {
-        for (const StoredFile& file : route.anchor->files) {
+    if (plan.anchor) {
+        for (const StoredFile& file : plan.anchor->files) {
             WISP_ASSIGN(const fs::path path, fetch(file));
-            if (route.anchor->base && file.name.empty()) {
+            if (plan.anchor->base && file.name.empty()) {
                 WISP_ASSIGN(const Checkpoint base, Checkpoint::open(folder));
-                WISP_TRY(patch_unguarded(base, *route.anchor->base, {path}, options_.threads));
+                WISP_TRY(patch_unguarded(base, *plan.anchor->base, {path}, options_.threads));
             } else {
                 fs::rename(path, folder / file.name, error);
                 if (error) return std::unexpected(file_error("move", path, error.value()));
@@ -316,21 +325,21 @@ Result<fs::path> Journey::build_start(const Route& route) {
     }
     WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
     WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, options_.threads));
-    const bool right = state == route.from.digest &&
-                       (!route.anchor || checkpoint.schema().digest() == route.anchor->schema);
+    const bool right = state == plan.from.digest &&
+                       (!plan.anchor || checkpoint.schema().digest() == plan.anchor->schema);
     if (right) return folder;
-    if (route.anchor) {
-        for (const StoredFile& file : route.anchor->files) {
+    if (plan.anchor) {
+        for (const StoredFile& file : plan.anchor->files) {
             for (const StoredPart& part : file.parts) avoid_.insert(part.key);
         }
     }
     return fail(ErrorKind::kCorrupt,
                 fmt::format("the anchor of step {} does not hold the state its "
                             "commit says",
-                            route.from.step));
+                            plan.from.step));
 }
 
-Result<std::optional<StateDigest>> Journey::base_digest() {
+Result<std::optional<StateDigest>> ReplicaUpdater::base_digest() {
     if (!options_.base || base_digest_) return base_digest_;
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
     WISP_ASSIGN(base_digest_, digest_of(base, options_.threads));

@@ -1,5 +1,5 @@
-// Takes a replica along a route: fetches, proves, applies; and brings it to a state by whatever way
-// is left when objects turn out to be missing or damaged.
+// Takes a replica along a fetch plan: fetches, proves, applies; and brings it to a state by
+// whatever way is left when objects turn out to be missing or damaged.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct Moved {
     FetchCounts fetched;
 };
 
-struct JourneyOptions {
+struct ReplicaUpdaterOptions {
     unsigned threads = 0;
     unsigned parallel_fetches = 4;
     std::optional<std::filesystem::path> base;
@@ -32,10 +32,11 @@ struct JourneyOptions {
     std::function<Result<void>(const Error&)> on_fault;
 };
 
-class Journey {
+class ReplicaUpdater {
   public:
-    /// `at` is where the replica stands; kept up to date. All must outlive the journey.
-    Journey(const CommitLog& log, Replica& replica, ReplicaRecord& at, JourneyOptions options);
+    /// `at` is where the replica stands; kept up to date. All must outlive the updater.
+    ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
+                   ReplicaUpdaterOptions options);
 
     /// By the one commit that follows where the replica stands; kWrongBase when it does not start
     /// from there.
@@ -51,12 +52,13 @@ class Journey {
         std::filesystem::path delta;
         StateName to;
     };
-    Error no_way(const RoadMap& map, const StateName& target) const;
-    Result<void> travel(Lineage& history, const StateName& target, const Route& route);
-    Result<std::vector<Stage>> fetch_legs(Lineage& history, const Route& route);
-    Result<void> fetch_walk(Lineage& history, const Leg& leg, std::vector<Stage>& stages);
+    Error no_way(const Manifest& manifest, const StateName& target) const;
+    Result<void> travel(Lineage& history, const StateName& target, const FetchPlan& plan);
+    Result<std::vector<Stage>> fetch_all(Lineage& history, const FetchPlan& plan);
+    Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step,
+                            std::vector<Stage>& stages);
     Result<std::filesystem::path> fetch(const StoredFile& file);
-    Result<std::filesystem::path> build_start(const Route& route);
+    Result<std::filesystem::path> build_start(const FetchPlan& plan);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
     Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
                               const std::vector<Stage>& stages, Moved& moved);
@@ -67,7 +69,7 @@ class Journey {
     const CommitLog& log_;
     Replica& replica_;
     ReplicaRecord& at_;
-    JourneyOptions options_;
+    ReplicaUpdaterOptions options_;
     ObjectFetcher fetcher_;
     std::set<std::string> avoid_;
     std::optional<StateDigest> base_digest_;

@@ -66,7 +66,8 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
         if (head) {
             commit.previous = head->ref();
             commit.ancestors = ancestors_after(head->commit, head->hash, seq);
-            if (!commit.map) commit.map_at = head->commit.map ? head->ref() : head->commit.map_at;
+            if (!commit.manifest)
+                commit.manifest_at = head->commit.manifest ? head->ref() : head->commit.manifest_at;
         }
         WISP_ASSIGN(const std::string object, write_object(commit, signer));
         WISP_ASSIGN(auto taken, take_slot(seq, object, heed_lapsed));

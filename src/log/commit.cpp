@@ -20,8 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kCommitMark = "commit";
-// What a commit's list "must" may name: a reader of files that are woven.
-constexpr std::string_view kMustWoven = "woven";
+// What a commit's list "must" may name: a reader of files that are interleaved.
+constexpr std::string_view kMustInterleaved = "interleaved";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kHashDigits = 64;
 constexpr std::size_t kRunDigits = 32;
@@ -40,7 +40,7 @@ Json to_json(const StoredFile& file) {
     Json json;
     if (!file.name.empty()) json["name"] = file.name;
     if (!file.at.empty()) json["at"] = file.at;
-    if (file.woven) json["woven"] = true;
+    if (file.interleaved) json["interleaved"] = true;
     json["parts"] = Json::array();
     for (const StoredPart& part : file.parts) {
         json["parts"].push_back(
@@ -50,8 +50,12 @@ Json to_json(const StoredFile& file) {
 }
 
 Json to_json(const StateName& state) {
-    return {{"seq", state.seq},   {"step", state.step},           {"digest", to_text(state.digest)},
-            {"line", state.line}, {"travelled", state.travelled}, {"count", state.count}};
+    return {{"seq", state.seq},
+            {"step", state.step},
+            {"digest", to_text(state.digest)},
+            {"chain_id", state.chain_id},
+            {"cumulative_delta_bytes", state.cumulative_delta_bytes},
+            {"state_index", state.state_index}};
 }
 
 Json to_json(const CommitRef& ref) {
@@ -69,13 +73,13 @@ Json to_json(const AnchorEntry& anchor) {
     return json;
 }
 
-Json to_json(const RoadMap& map) {
-    Json json = {{"anchors", Json::array()}, {"roads", Json::array()}};
-    for (const AnchorEntry& anchor : map.anchors) json["anchors"].push_back(to_json(anchor));
-    for (const RoadEntry& road : map.roads) {
-        json["roads"].push_back({{"from", to_json(road.from)},
-                                 {"to", to_json(road.to)},
-                                 {"delta", to_json(road.delta)}});
+Json to_json(const Manifest& manifest) {
+    Json json = {{"anchors", Json::array()}, {"merged_deltas", Json::array()}};
+    for (const AnchorEntry& anchor : manifest.anchors) json["anchors"].push_back(to_json(anchor));
+    for (const MergedDelta& merged_delta : manifest.merged_deltas) {
+        json["merged_deltas"].push_back({{"from", to_json(merged_delta.from)},
+                                         {"to", to_json(merged_delta.to)},
+                                         {"delta", to_json(merged_delta.delta)}});
     }
     return json;
 }
@@ -92,7 +96,7 @@ StoredFile parse_file(FieldReader in) {
         file.at = in.text("at");
         if (in.ok() && !is_run_path(file.at)) in.refuse("a path to a run that is none");
     }
-    if (in.has("woven")) file.woven = in.flag("woven");
+    if (in.has("interleaved")) file.interleaved = in.flag("interleaved");
     std::uint64_t total = 0;
     for (const auto& value : in.array("parts", limits::kPartsPerFile)) {
         FieldReader part = in.element(value);
@@ -116,15 +120,15 @@ StateName parse_state(FieldReader in) {
     state.seq = in.number("seq");
     state.step = in.number("step");
     state.digest = in.digest("digest");
-    state.line = in.number("line");
-    state.travelled = in.number("travelled");
-    state.count = in.number("count");
+    state.chain_id = in.number("chain_id");
+    state.cumulative_delta_bytes = in.number("cumulative_delta_bytes");
+    state.state_index = in.number("state_index");
     return state;
 }
 
-RoadMap parse_map(FieldReader in, std::uint64_t newest) {
-    RoadMap map;
-    for (const auto& value : in.array("anchors", limits::kMapEntries)) {
+Manifest parse_manifest(FieldReader in, std::uint64_t newest) {
+    Manifest manifest;
+    for (const auto& value : in.array("anchors", limits::kManifestEntries)) {
         FieldReader entry = in.element(value);
         AnchorEntry anchor;
         anchor.state = parse_state(entry.object("state"));
@@ -140,30 +144,30 @@ RoadMap parse_map(FieldReader in, std::uint64_t newest) {
         }
         if (anchor.files.empty()) in.refuse("an anchor without files");
         if (anchor.state.seq > newest) in.refuse("an anchor of a state that is yet to come");
-        if (!map.anchors.empty() && map.anchors.back().state.seq >= anchor.state.seq) {
+        if (!manifest.anchors.empty() && manifest.anchors.back().state.seq >= anchor.state.seq) {
             in.refuse("anchors out of order");
         }
-        map.anchors.push_back(std::move(anchor));
+        manifest.anchors.push_back(std::move(anchor));
     }
-    for (const auto& value : in.array("roads", limits::kMapEntries)) {
+    for (const auto& value : in.array("merged_deltas", limits::kManifestEntries)) {
         FieldReader entry = in.element(value);
-        RoadEntry road{parse_state(entry.object("from")), parse_state(entry.object("to")),
-                       parse_file(entry.object("delta"))};
-        if (road.from.seq >= road.to.seq || road.to.seq > newest) {
+        MergedDelta merged_delta{parse_state(entry.object("from")), parse_state(entry.object("to")),
+                                 parse_file(entry.object("delta"))};
+        if (merged_delta.from.seq >= merged_delta.to.seq || merged_delta.to.seq > newest) {
             in.refuse("a merged delta that does not lead forward");
         }
-        map.roads.push_back(std::move(road));
+        manifest.merged_deltas.push_back(std::move(merged_delta));
     }
-    return map;
+    return manifest;
 }
 
-bool has_woven(const Commit& commit) {
-    if (commit.delta && commit.delta->woven) return true;
-    if (!commit.map) return false;
-    const auto woven = [](const StoredFile& file) { return file.woven; };
-    return std::ranges::any_of(commit.map->roads, woven, &RoadEntry::delta) ||
-           std::ranges::any_of(commit.map->anchors, [&](const AnchorEntry& anchor) {
-               return std::ranges::any_of(anchor.files, woven);
+bool has_interleaved(const Commit& commit) {
+    if (commit.delta && commit.delta->interleaved) return true;
+    if (!commit.manifest) return false;
+    const auto interleaved = [](const StoredFile& file) { return file.interleaved; };
+    return std::ranges::any_of(commit.manifest->merged_deltas, interleaved, &MergedDelta::delta) ||
+           std::ranges::any_of(commit.manifest->anchors, [&](const AnchorEntry& anchor) {
+               return std::ranges::any_of(anchor.files, interleaved);
            });
 }
 
@@ -178,8 +182,8 @@ void check_sense(FieldReader& in, const Commit& commit) {
         in.refuse("a chain that does not lead back");
     }
     if (commit.state.seq > commit.seq) in.refuse("a state that is yet to come");
-    if (commit.map_at.seq >= commit.seq || (commit.map_at.seq != 0 && commit.map)) {
-        in.refuse("a map that is not where it says");
+    if (commit.manifest_at.seq >= commit.seq || (commit.manifest_at.seq != 0 && commit.manifest)) {
+        in.refuse("a manifest that is not where it says");
     }
     if (commit.floor > commit.state.seq || commit.anchor_seq > commit.state.seq) {
         in.refuse("a floor or anchor above the state");
@@ -223,8 +227,9 @@ Commit parse_body(FieldReader in) {
     if (in.has("rewind_from")) commit.rewind_from = in.number("rewind_from");
     commit.floor = in.number("floor");
     commit.anchor_seq = in.number("anchor_seq");
-    if (in.has("map_at")) commit.map_at = parse_ref(in.object("map_at"));
-    if (in.has("map")) commit.map = parse_map(in.object("map"), commit.state.seq);
+    if (in.has("manifest_at")) commit.manifest_at = parse_ref(in.object("manifest_at"));
+    if (in.has("manifest"))
+        commit.manifest = parse_manifest(in.object("manifest"), commit.state.seq);
     check_sense(in, commit);
     return commit;
 }
@@ -258,7 +263,7 @@ std::string write_commit(const Commit& commit) {
         json["ancestors"] = Json::array();
         for (const CommitRef& ref : commit.ancestors) json["ancestors"].push_back(to_json(ref));
     }
-    if (has_woven(commit)) json["must"] = {kMustWoven};
+    if (has_interleaved(commit)) json["must"] = {kMustInterleaved};
     json["nonce"] = commit.nonce;
     json["writer"] = commit.writer;
     if (!commit.owner.empty()) json["owner"] = commit.owner;
@@ -273,8 +278,8 @@ std::string write_commit(const Commit& commit) {
     if (commit.rewind_from) json["rewind_from"] = *commit.rewind_from;
     json["floor"] = commit.floor;
     json["anchor_seq"] = commit.anchor_seq;
-    if (commit.map_at.seq != 0) json["map_at"] = to_json(commit.map_at);
-    if (commit.map) json["map"] = to_json(*commit.map);
+    if (commit.manifest_at.seq != 0) json["manifest_at"] = to_json(commit.manifest_at);
+    if (commit.manifest) json["manifest"] = to_json(*commit.manifest);
     return with_check(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
@@ -296,15 +301,15 @@ Result<ParsedCommit> parse_commit(std::string_view object, std::string_view labe
     if (in.text("wisp") != kCommitMark) in.refuse("no mark of a commit");
     const auto& must = in.array("must", 64);
     const bool known =
-        std::ranges::all_of(must, [](const auto& what) { return what == kMustWoven; });
+        std::ranges::all_of(must, [](const auto& what) { return what == kMustInterleaved; });
     if (in.ok() && (in.number("version") > kVersion || !known)) {
         return fail(ErrorKind::kUnsupported,
                     fmt::format("{} needs a newer wisp; upgrade", shown(label)));
     }
     ParsedCommit parsed{parse_body(in), body, object.substr(end + 1)};
     // Whoever does not know the word would take the parts for the file.
-    if (must.empty() && has_woven(parsed.commit))
-        in.refuse("a woven file that it does not announce");
+    if (must.empty() && has_interleaved(parsed.commit))
+        in.refuse("an interleaved file that it does not announce");
     if (!problem.empty()) return broken(problem);
     return parsed;
 }

@@ -26,12 +26,12 @@ struct StoredPart {
     friend bool operator==(const StoredPart&, const StoredPart&) = default;
 };
 
-/// A file, cut into one or more objects in order; or woven of them: delta/interleave.hpp.
+/// A file, cut into one or more objects in order; or interleaved of them: delta/interleave.hpp.
 struct StoredFile {
     std::string name;  // inside a checkpoint folder; empty for deltas
     std::string at;    // path to the run that holds it, "../other"; empty: this run
     std::vector<StoredPart> parts;
-    bool woven = false;
+    bool interleaved = false;
     std::uint64_t bytes() const;  // in the bucket
     friend bool operator==(const StoredFile&, const StoredFile&) = default;
 };
@@ -41,9 +41,9 @@ struct StateName {
     std::uint64_t seq = 0;  // of the commit that made it; 0: none yet
     std::uint64_t step = 0;
     StateDigest digest;
-    std::uint64_t line = 0;       // states of one line are joined by single deltas
-    std::uint64_t travelled = 0;  // bytes of all single deltas up to here
-    std::uint64_t count = 0;      // how many states there were up to here
+    std::uint64_t chain_id = 0;                // states of one chain are joined by single deltas
+    std::uint64_t cumulative_delta_bytes = 0;  // bytes of all single deltas up to here
+    std::uint64_t state_index = 0;             // how many states there were up to here
     friend bool operator==(const StateName&, const StateName&) = default;
 };
 
@@ -59,18 +59,18 @@ struct AnchorEntry {
 };
 
 /// A delta that spans several states.
-struct RoadEntry {
+struct MergedDelta {
     StateName from;
     StateName to;
     StoredFile delta;
-    friend bool operator==(const RoadEntry&, const RoadEntry&) = default;
+    friend bool operator==(const MergedDelta&, const MergedDelta&) = default;
 };
 
 /// What a replica can start from and take short cuts along.
-struct RoadMap {
-    std::vector<AnchorEntry> anchors;  // ascending by seq
-    std::vector<RoadEntry> roads;      // ascending by from, then to
-    friend bool operator==(const RoadMap&, const RoadMap&) = default;
+struct Manifest {
+    std::vector<AnchorEntry> anchors;        // ascending by seq
+    std::vector<MergedDelta> merged_deltas;  // ascending by from, then to
+    friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
 /// Another commit of the log: its slot, and the SHA-256 of its bytes.
@@ -92,7 +92,7 @@ struct Commit {
     std::vector<CommitRef> ancestors;  // ever older ones, see ancestors_after(); newest first
     std::string nonce;                 // tells one's own write from a stranger's
     std::string writer;                // "host:pid", for people
-    std::string owner;  // of the epoch: 32 digits that one writer keeps; upkeep copies it
+    std::string owner;  // of the epoch: 32 digits that one writer keeps; maintenance copies it
     std::int64_t time_ms = 0;
     std::int64_t expires_ms = 0;  // 0: never
     StateName state;              // where the run stands after this commit
@@ -104,8 +104,8 @@ struct Commit {
     std::optional<std::uint64_t> rewind_from;  // the step that was left behind
     std::uint64_t floor = 0;                   // states below it may be gone
     std::uint64_t anchor_seq = 0;              // of the newest anchor's state
-    CommitRef map_at;  // the newest commit before this one that carries a map
-    std::optional<RoadMap> map;
+    CommitRef manifest_at;  // the newest commit before this one that carries a manifest
+    std::optional<Manifest> manifest;
     /// Whether this commit, rather than one before it, made the state.
     bool makes_state() const { return state.seq == seq; }
 };

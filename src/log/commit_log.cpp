@@ -69,12 +69,12 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
                                 "'wisp init' printed",
                                 shown(where.url), log.run_, shown(options.expected_run)));
     }
-    WISP_TRY(log.settle_trust());
+    WISP_TRY(log.load_trust());
     return log;
 }
 
 /// Whose word counts is fixed at the run's birth; a reader may narrow it, never widen it.
-Result<void> CommitLog::settle_trust() {
+Result<void> CommitLog::load_trust() {
     const std::vector<PublicKey>& named = options_.trust.keys;
     if (record_.roots.empty()) {
         if (named.empty()) return {};
@@ -253,15 +253,16 @@ Result<LogEntry> CommitLog::follow(const CommitRef& ref) const {
     }
 }
 
-Result<RoadMap> CommitLog::map_of(const LogEntry& entry) const {
-    if (entry.commit.map) return *entry.commit.map;
-    if (entry.commit.map_at.seq == 0) return RoadMap{};
-    WISP_ASSIGN(LogEntry holder, follow(entry.commit.map_at));
-    if (holder.commit.map) return std::move(*holder.commit.map);
-    return fail(ErrorKind::kCorrupt,
-                fmt::format("commit {} of {} names commit {} for its map, which has none; the log "
-                            "is damaged",
-                            entry.commit.seq, shown(where_.url), entry.commit.map_at.seq));
+Result<Manifest> CommitLog::manifest_of(const LogEntry& entry) const {
+    if (entry.commit.manifest) return *entry.commit.manifest;
+    if (entry.commit.manifest_at.seq == 0) return Manifest{};
+    WISP_ASSIGN(LogEntry holder, follow(entry.commit.manifest_at));
+    if (holder.commit.manifest) return std::move(*holder.commit.manifest);
+    return fail(
+        ErrorKind::kCorrupt,
+        fmt::format("commit {} of {} names commit {} for its manifest, which has none; the log "
+                    "is damaged",
+                    entry.commit.seq, shown(where_.url), entry.commit.manifest_at.seq));
 }
 
 Result<std::uint64_t> CommitLog::hinted_seq() const {

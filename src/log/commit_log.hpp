@@ -68,7 +68,7 @@ class CommitLog {
     /// commit.
     Result<std::optional<LogEntry>> peek(std::uint64_t seq) const;
     /// The newest map at or before `entry`; empty when there is none yet.
-    Result<RoadMap> map_of(const LogEntry& entry) const;
+    Result<Manifest> manifest_of(const LogEntry& entry) const;
 
     struct Appended {
         bool won = false;
@@ -90,7 +90,7 @@ class CommitLog {
 
   private:
     CommitLog(const Location& where, const RunOptions& options);
-    Result<void> settle_trust();
+    Result<void> load_trust();
     Result<Slot> parse_slot(std::uint64_t seq, std::string_view object) const;
     Result<Slot> judge(std::uint64_t seq, std::string_view object) const;
     Result<SlotLook> look_at(std::uint64_t seq) const;

@@ -7,10 +7,10 @@
 namespace wisp {
 
 std::string write_heartbeat(const Heartbeat& heartbeat) {
-    nlohmann::ordered_json json = {{"wisp", "heartbeat"},     {"version", 1},
-                                   {"run", heartbeat.run},    {"seq", heartbeat.seq},
-                                   {"step", heartbeat.step},  {"count", heartbeat.count},
-                                   {"state", heartbeat.state}};
+    nlohmann::ordered_json json = {
+        {"wisp", "heartbeat"},     {"version", 1},           {"run", heartbeat.run},
+        {"seq", heartbeat.seq},    {"step", heartbeat.step}, {"state_index", heartbeat.state_index},
+        {"state", heartbeat.state}};
     if (heartbeat.pause_us) json["pause_us"] = *heartbeat.pause_us;
     if (heartbeat.every_ms) json["every_ms"] = *heartbeat.every_ms;
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -25,7 +25,7 @@ std::optional<Heartbeat> parse_heartbeat(std::string_view text) {
     Heartbeat heartbeat{in.text("run"),
                         in.number("seq"),
                         in.number("step"),
-                        in.number("count"),
+                        in.number("state_index"),
                         in.text("state"),
                         {},
                         {}};

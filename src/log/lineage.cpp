@@ -39,13 +39,13 @@ void Lineage::take_in(const LogEntry& entry) {
     Known& own = known_[entry.commit.seq];
     own.hash = entry.hash;
     own.read = true;
-    if (!entry.commit.map) entries_.insert_or_assign(entry.commit.seq, entry);
+    if (!entry.commit.manifest) entries_.insert_or_assign(entry.commit.seq, entry);
     if (is_first(entry.commit)) return;
     const auto note = [&](const CommitRef& ref) {
         if (ref.seq != 0) known_.try_emplace(ref.seq, Known{ref.hash});
     };
     note(entry.commit.previous);
-    note(entry.commit.map_at);
+    note(entry.commit.manifest_at);
     for (const CommitRef& ref : entry.commit.ancestors) note(ref);
 }
 

@@ -52,7 +52,8 @@ class Lineage {
     const CommitLog* log_;
     LogEntry head_;
     std::map<std::uint64_t, Known> known_;
-    std::map<std::uint64_t, LogEntry> entries_;  // without those that carry a map, which are large
+    std::map<std::uint64_t, LogEntry>
+        entries_;  // without those that carry a manifest, which are large
 };
 
 }  // namespace wisp

@@ -13,7 +13,7 @@ namespace wisp {
 namespace {
 
 constexpr std::string_view kWeightsSuffix = ".safetensors";
-constexpr std::string_view kWovenSuffix = ".woven";
+constexpr std::string_view kSegmentSuffix = ".segment";
 constexpr std::string_view kSideSuffix = ".file";
 constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kLongestName = 200;
@@ -72,12 +72,12 @@ std::string delta_key(const ObjectName& name) {
     return fmt::format("{}{}", kDeltasPrefix, object_name(name, kWeightsSuffix));
 }
 
-std::string woven_anchor_key(const ObjectName& name) {
-    return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kWovenSuffix));
+std::string anchor_segment_key(const ObjectName& name) {
+    return fmt::format("{}{}", kAnchorsPrefix, object_name(name, kSegmentSuffix));
 }
 
-std::string woven_delta_key(const ObjectName& name) {
-    return fmt::format("{}{}", kDeltasPrefix, object_name(name, kWovenSuffix));
+std::string delta_segment_key(const ObjectName& name) {
+    return fmt::format("{}{}", kDeltasPrefix, object_name(name, kSegmentSuffix));
 }
 
 std::string merged_key(const ObjectName& name, std::uint64_t from_step) {

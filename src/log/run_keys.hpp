@@ -46,9 +46,9 @@ std::string anchor_key(const ObjectName& name);
 /// Configuration, tokenizer and the like.
 std::string side_file_key(const ObjectName& name);
 std::string delta_key(const ObjectName& name);
-/// What one writer adds to a woven anchor or delta.
-std::string woven_anchor_key(const ObjectName& name);
-std::string woven_delta_key(const ObjectName& name);
+/// What one writer adds to an interleaved anchor or delta.
+std::string anchor_segment_key(const ObjectName& name);
+std::string delta_segment_key(const ObjectName& name);
 std::string merged_key(const ObjectName& name, std::uint64_t from_step);
 
 /// Whether a commit may name `key` as data: anchors/… or deltas/… and one part of [A-Za-z0-9._-].

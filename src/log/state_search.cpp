@@ -10,14 +10,14 @@
 namespace wisp {
 namespace {
 
-/// States that the map names, newest first.
+/// States that the manifest names, newest first.
 Result<std::vector<StateName>> landmarks_of(const Lineage& history) {
-    WISP_ASSIGN(const RoadMap map, history.log().map_of(history.head()));
+    WISP_ASSIGN(const Manifest manifest, history.log().manifest_of(history.head()));
     std::vector<StateName> landmarks;
-    for (const AnchorEntry& anchor : map.anchors) landmarks.push_back(anchor.state);
-    for (const RoadEntry& road : map.roads) {
-        landmarks.push_back(road.from);
-        landmarks.push_back(road.to);
+    for (const AnchorEntry& anchor : manifest.anchors) landmarks.push_back(anchor.state);
+    for (const MergedDelta& merged_delta : manifest.merged_deltas) {
+        landmarks.push_back(merged_delta.from);
+        landmarks.push_back(merged_delta.to);
     }
     std::ranges::sort(landmarks, std::ranges::greater{}, &StateName::seq);
     return landmarks;
@@ -74,11 +74,12 @@ Result<StateName> find_state(Lineage& history, std::uint64_t step) {
                                              step));
 }
 
-Result<StateName> find_state_by_count(Lineage& history, std::uint64_t count) {
-    WISP_ASSIGN(const auto found,
-                search_back(history, [&](const StateName& state) { return state.count <= count; }));
-    if (found && found->count == count) return *found;
-    return fail(ErrorKind::kGap, fmt::format("state number {} of {} cannot be found", count,
+Result<StateName> find_state_by_index(Lineage& history, std::uint64_t index) {
+    WISP_ASSIGN(const auto found, search_back(history, [&](const StateName& state) {
+                    return state.state_index <= index;
+                }));
+    if (found && found->state_index == index) return *found;
+    return fail(ErrorKind::kGap, fmt::format("state number {} of {} cannot be found", index,
                                              shown(history.log().where().url)));
 }
 

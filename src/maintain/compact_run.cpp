@@ -30,21 +30,21 @@ struct Piece {
 
 /// From the newest anchor on, in falling powers of two: [0, 512), [512, 768), … as the states since
 /// the anchor are written in binary. Adding states changes only the last pieces.
-Result<std::vector<Piece>> wanted_pieces(Lineage& history, const RoadMap& map) {
+Result<std::vector<Piece>> wanted_pieces(Lineage& history, const Manifest& manifest) {
     std::vector<Piece> pieces;
-    if (map.anchors.empty()) return pieces;
+    if (manifest.anchors.empty()) return pieces;
     const StateName& now = history.head().commit.state;
-    StateName from = map.anchors.back().state;
-    if (from.line != now.line) return pieces;
+    StateName from = manifest.anchors.back().state;
+    if (from.chain_id != now.chain_id) return pieces;
     if (from.seq < history.log().first_seq()) {
-        // What a branch took over lies in another log, as roads already.
+        // What a branch took over lies in another log, as merged deltas already.
         WISP_ASSIGN(const LogEntry first, history.at(history.log().first_seq()));
         from = first.commit.state;
     }
-    std::uint64_t left = now.count - from.count;
+    std::uint64_t left = now.state_index - from.state_index;
     while (left >= 2) {
         const std::uint64_t size = std::bit_floor(left);
-        WISP_ASSIGN(const StateName to, find_state_by_count(history, from.count + size));
+        WISP_ASSIGN(const StateName to, find_state_by_index(history, from.state_index + size));
         pieces.push_back({from, to});
         from = to;
         left -= size;
@@ -54,27 +54,27 @@ Result<std::vector<Piece>> wanted_pieces(Lineage& history, const RoadMap& map) {
 
 class Compactor {
   public:
-    Compactor(Lineage& history, RoadMap map, Replica& replica, const UpkeepOptions& options,
-              fs::path work)
+    Compactor(Lineage& history, Manifest manifest, Replica& replica,
+              const MaintenanceOptions& options, fs::path work)
         : history_(history),
           head_(history.head()),
-          map_(std::move(map)),
+          manifest_(std::move(manifest)),
           options_(options),
           work_(std::move(work)),
           fetcher_(history.log().where(), work_ / "pieces", options.parallel),
           uploader_(history.log().where(), options.parallel, kPartBytes),
-          journey_(history.log(), replica, at_,
+          updater_(history.log(), replica, at_,
                    {options.threads, options.parallel, options.base, {}, {}}) {}
 
     /// Nothing when the piece is a single delta's, or holds no change.
-    Result<std::optional<RoadEntry>> merge_piece(const Piece& piece) {
-        WISP_TRY(journey_.go(history_, piece.from));
-        RouteRequest request{piece.to, head_.commit.floor, piece.from, {}, {}};
-        const auto route = plan_route(map_, request);
-        if (!route || route->start != Route::Start::kHere) return std::optional<RoadEntry>{};
+    Result<std::optional<MergedDelta>> merge_piece(const Piece& piece) {
+        WISP_TRY(updater_.go(history_, piece.from));
+        FetchPlanRequest request{piece.to, head_.commit.floor, piece.from, {}, {}};
+        const auto plan = plan_fetch(manifest_, request);
+        if (!plan || plan->start != FetchPlan::Start::kHere) return std::optional<MergedDelta>{};
         std::vector<fs::path> deltas;
-        for (const Leg& leg : route->legs) WISP_TRY(fetch_leg(leg, deltas));
-        if (deltas.size() < 2) return std::optional<RoadEntry>{};
+        for (const FetchStep& fetch_step : plan->steps) WISP_TRY(fetch_one(fetch_step, deltas));
+        if (deltas.size() < 2) return std::optional<MergedDelta>{};
         const fs::path merged = work_ / "merged.safetensors";
         {
             // merge() wants a checkpoint; the replica's folder is one.
@@ -89,22 +89,22 @@ class Compactor {
             return merged_key({piece.to.step, head_.commit.epoch, hash, part}, piece.from.step);
         };
         WISP_ASSIGN(StoredFile stored, uploader_.upload(merged, "", name_key));
-        RoadEntry road{piece.from, piece.to, std::move(stored)};
-        add_road(map_, road);
+        MergedDelta merged_delta{piece.from, piece.to, std::move(stored)};
+        add_merged_delta(manifest_, merged_delta);
         fetcher_.clear();
         std::error_code ignored;
         fs::remove(merged, ignored);
-        return std::optional<RoadEntry>(std::move(road));
+        return std::optional<MergedDelta>(std::move(merged_delta));
     }
 
   private:
-    Result<void> fetch_leg(const Leg& leg, std::vector<fs::path>& deltas) {
-        if (leg.road) {
-            WISP_ASSIGN(fs::path path, fetcher_.fetch(*leg.road));
+    Result<void> fetch_one(const FetchStep& fetch_step, std::vector<fs::path>& deltas) {
+        if (fetch_step.merged_delta) {
+            WISP_ASSIGN(fs::path path, fetcher_.fetch(*fetch_step.merged_delta));
             deltas.push_back(std::move(path));
             return {};
         }
-        WISP_ASSIGN(const auto entries, history_.between(leg.from.seq, leg.to.seq));
+        WISP_ASSIGN(const auto entries, history_.between(fetch_step.from.seq, fetch_step.to.seq));
         for (const LogEntry& entry : entries) {
             if (!entry.commit.makes_state() || !entry.commit.delta) continue;
             WISP_ASSIGN(fs::path path, fetcher_.fetch(*entry.commit.delta));
@@ -115,28 +115,28 @@ class Compactor {
 
     Lineage& history_;
     const LogEntry& head_;
-    RoadMap map_;
-    const UpkeepOptions& options_;
+    Manifest manifest_;
+    const MaintenanceOptions& options_;
     fs::path work_;
     ObjectFetcher fetcher_;
     Uploader uploader_;
     ReplicaRecord at_;
-    Journey journey_;
+    ReplicaUpdater updater_;
 };
 
 Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
-                                   const UpkeepOptions& options) {
+                                   const MaintenanceOptions& options) {
     CompactReport report;
-    WISP_ASSIGN(const RoadMap map, log.map_of(head));
+    WISP_ASSIGN(const Manifest manifest, log.manifest_of(head));
     const StateName& state = head.commit.state;
-    const JoinCost before = join_cost(map, state, head.commit.floor);
+    const JoinCost before = join_cost(manifest, state, head.commit.floor);
     report.join_bytes_before = report.join_bytes_after = before.bytes;
     report.join_objects_before = report.join_objects_after = before.objects;
     Lineage history(log, head);
-    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(history, map));
+    WISP_ASSIGN(const std::vector<Piece> pieces, wanted_pieces(history, manifest));
     const auto is_there = [&](const Piece& piece) {
-        return std::ranges::any_of(map.roads, [&](const RoadEntry& road) {
-            return road.from == piece.from && road.to == piece.to;
+        return std::ranges::any_of(manifest.merged_deltas, [&](const MergedDelta& merged_delta) {
+            return merged_delta.from == piece.from && merged_delta.to == piece.to;
         });
     };
     if (std::ranges::all_of(pieces, is_there)) return report;
@@ -147,34 +147,35 @@ Result<CompactReport> compact_once(CommitLog& log, const LogEntry& head,
     folder_options.durable = false;
     WISP_ASSIGN(const auto replica, open_folder_replica(work.path() / "replica", folder_options));
     WISP_TRY(replica->load());
-    Compactor compactor(history, map, *replica, options, work.path());
-    std::vector<RoadEntry> roads;
+    Compactor compactor(history, manifest, *replica, options, work.path());
+    std::vector<MergedDelta> merged_deltas;
     for (const Piece& piece : pieces) {
         if (is_there(piece)) continue;
-        WISP_ASSIGN(auto road, compactor.merge_piece(piece));
-        if (!road) continue;
+        WISP_ASSIGN(auto merged_delta, compactor.merge_piece(piece));
+        if (!merged_delta) continue;
         ++report.merged;
-        report.merged_bytes += road->delta.bytes();
-        report.spans_states += road->to.count - road->from.count;
-        roads.push_back(std::move(*road));
+        report.merged_bytes += merged_delta->delta.bytes();
+        report.spans_states += merged_delta->to.state_index - merged_delta->from.state_index;
+        merged_deltas.push_back(std::move(*merged_delta));
     }
-    if (roads.empty()) return report;
-    WISP_TRY(append_upkeep(log, CommitKind::kMerge, options,
-                           [&](const Commit& newest, RoadMap& edited, std::uint64_t& floor) {
-                               for (const RoadEntry& road : roads) {
-                                   if (road.from.seq >= floor) add_road(edited, road);
-                               }
-                               const JoinCost after = join_cost(edited, newest.state, floor);
-                               report.join_bytes_after = after.bytes;
-                               report.join_objects_after = after.objects;
-                               return true;
-                           }));
+    if (merged_deltas.empty()) return report;
+    WISP_TRY(append_maintenance(log, CommitKind::kMerge, options,
+                                [&](const Commit& newest, Manifest& edited, std::uint64_t& floor) {
+                                    for (const MergedDelta& merged_delta : merged_deltas) {
+                                        if (merged_delta.from.seq >= floor)
+                                            add_merged_delta(edited, merged_delta);
+                                    }
+                                    const JoinCost after = join_cost(edited, newest.state, floor);
+                                    report.join_bytes_after = after.bytes;
+                                    report.join_objects_after = after.objects;
+                                    return true;
+                                }));
     return report;
 }
 
 }  // namespace
 
-Result<CompactReport> compact_run(const Location& where, const UpkeepOptions& options) {
+Result<CompactReport> compact_run(const Location& where, const MaintenanceOptions& options) {
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.run));
     // A log that was cut short by a lost commit is not worth the work.

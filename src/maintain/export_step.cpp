@@ -17,7 +17,7 @@ namespace {
 Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
                                  std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
-                                 const UpkeepOptions& options) {
+                                 const MaintenanceOptions& options) {
     Lineage history(log, head);
     StateName target = head.commit.state;
     if (step) {
@@ -36,17 +36,17 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
         folder_options.progress = options.progress;
         WISP_ASSIGN(const auto replica, open_folder_replica(folder.path(), folder_options));
         ReplicaRecord at;
-        JourneyOptions journey_options;
-        journey_options.threads = options.threads;
-        journey_options.parallel_fetches = options.parallel;
-        journey_options.base = options.base;
-        journey_options.on_moved = [&](const Moved& moved) -> Result<void> {
+        ReplicaUpdaterOptions updater_options;
+        updater_options.threads = options.threads;
+        updater_options.parallel_fetches = options.parallel;
+        updater_options.base = options.base;
+        updater_options.on_moved = [&](const Moved& moved) -> Result<void> {
             report.fetched_bytes += moved.fetched.bytes;
             report.fetched_objects += moved.fetched.objects;
             return {};
         };
-        Journey journey(log, *replica, at, journey_options);
-        WISP_TRY(journey.go(history, target));
+        ReplicaUpdater updater(log, *replica, at, updater_options);
+        WISP_TRY(updater.go(history, target));
     }
     std::error_code ignored;
     std::filesystem::remove_all(folder.path() / ".wisp", ignored);
@@ -61,7 +61,7 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
 
 Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
-                                 const UpkeepOptions& options) {
+                                 const MaintenanceOptions& options) {
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
     WISP_ASSIGN(auto newest, log.head());

@@ -23,7 +23,8 @@ namespace {
 /// What a branch takes over: the state, and the way to it in the other run's objects.
 struct Origin {
     LogEntry entry;  // the commit that made the state
-    RoadMap map;     // anchor and roads up to the state; files name the run that holds them
+    Manifest
+        manifest;  // anchor and merged deltas up to the state; files name the run that holds them
     std::uint64_t floor = 0;
     std::uint64_t oldest_seq = 0;  // of what is used
     std::uint64_t bytes = 0;
@@ -46,7 +47,7 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
                     fmt::format("{} holds no state yet to branch from", shown(log.where().url)));
     }
     Lineage history(log, *head);
-    WISP_ASSIGN(const RoadMap map, log.map_of(*head));
+    WISP_ASSIGN(const Manifest manifest, log.manifest_of(*head));
     StateName state = head->commit.state;
     if (step) {
         WISP_ASSIGN(state, find_state(history, *step));
@@ -56,42 +57,46 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
                                     shown(log.where().url), *step, state.step));
         }
     }
-    RouteRequest request;
+    FetchPlanRequest request;
     request.target = state;
     request.floor = head->commit.floor;
     // A public base is as good for the branch as for the run: its anchor is taken over as it is.
-    for (const AnchorEntry& anchor : map.anchors) {
+    for (const AnchorEntry& anchor : manifest.anchors) {
         if (anchor.base) request.base = anchor.base;
     }
-    const auto route = plan_route(map, request);
-    if (!route || !route->anchor) {
+    const auto plan = plan_fetch(manifest, request);
+    if (!plan || !plan->anchor) {
         return fail(ErrorKind::kGap, fmt::format("no anchor leads to step {} of {}", state.step,
                                                  shown(log.where().url)));
     }
     WISP_ASSIGN(LogEntry entry, history.at(state.seq));
-    Origin origin{std::move(entry), {}, head->commit.floor, route->anchor->state.seq, route->bytes};
-    AnchorEntry anchor = *route->anchor;
+    Origin origin{std::move(entry), {}, head->commit.floor, plan->anchor->state.seq, plan->bytes};
+    AnchorEntry anchor = *plan->anchor;
     for (StoredFile& file : anchor.files) file = seen_from(file, log.where(), branch);
-    add_anchor(origin.map, std::move(anchor));
-    for (const Leg& leg : route->legs) {
-        if (leg.road) {
-            add_road(origin.map, {leg.from, leg.to, seen_from(*leg.road, log.where(), branch)});
+    add_anchor(origin.manifest, std::move(anchor));
+    for (const FetchStep& fetch_step : plan->steps) {
+        if (fetch_step.merged_delta) {
+            add_merged_delta(origin.manifest,
+                             {fetch_step.from, fetch_step.to,
+                              seen_from(*fetch_step.merged_delta, log.where(), branch)});
             continue;
         }
-        StateName from = leg.from;
-        WISP_ASSIGN(const auto walked, history.between(leg.from.seq, leg.to.seq));
+        StateName from = fetch_step.from;
+        WISP_ASSIGN(const auto walked, history.between(fetch_step.from.seq, fetch_step.to.seq));
         for (const LogEntry& step_entry : walked) {
             if (!step_entry.commit.makes_state()) continue;
             // A step that changed nothing has no delta: whatever led to the state before it leads
             // to this one, and there is no single delta to walk along below the branch's floor.
             if (!step_entry.commit.delta) {
-                (origin.map.roads.empty() ? origin.map.anchors.back().state
-                                          : origin.map.roads.back().to) = step_entry.commit.state;
+                (origin.manifest.merged_deltas.empty() ? origin.manifest.anchors.back().state
+                                                       : origin.manifest.merged_deltas.back().to) =
+                    step_entry.commit.state;
                 from = step_entry.commit.state;
                 continue;
             }
-            add_road(origin.map, {from, step_entry.commit.state,
-                                  seen_from(*step_entry.commit.delta, log.where(), branch)});
+            add_merged_delta(origin.manifest,
+                             {from, step_entry.commit.state,
+                              seen_from(*step_entry.commit.delta, log.where(), branch)});
             from = step_entry.commit.state;
         }
     }
@@ -99,16 +104,16 @@ Result<Origin> find_origin(const CommitLog& log, const Location& branch,
 }
 
 /// Tells every run whose objects the branch uses, before the branch counts on them.
-Result<void> pin_objects(const Location& branch, const std::string& run, const RoadMap& map) {
+Result<void> pin_objects(const Location& branch, const std::string& run, const Manifest& manifest) {
     std::map<std::string, std::set<std::string>> keys;  // by the prefix of the run that holds them
     const auto note = [&](const StoredFile& file) {
         const auto prefix = resolve_run_path(branch.prefix, file.at);
         for (const StoredPart& part : file.parts) keys[prefix.value_or("")].insert(part.key);
     };
-    for (const AnchorEntry& anchor : map.anchors) {
+    for (const AnchorEntry& anchor : manifest.anchors) {
         for (const StoredFile& file : anchor.files) note(file);
     }
-    for (const RoadEntry& road : map.roads) note(road.delta);
+    for (const MergedDelta& merged_delta : manifest.merged_deltas) note(merged_delta.delta);
     for (const auto& [prefix, used] : keys) {
         const BranchPin pin{
             run, run_path_between(prefix, branch.prefix), {used.begin(), used.end()}};
@@ -120,7 +125,7 @@ Result<void> pin_objects(const Location& branch, const std::string& run, const R
 
 Result<void> start_branch(CommitLog& log, const CommitLog& other, const Origin& origin,
                           const InitOptions& options) {
-    WISP_TRY(pin_objects(log.where(), log.run(), origin.map));
+    WISP_TRY(pin_objects(log.where(), log.run(), origin.manifest));
     // Retention moves the floor first and looks for pins after: either it sees the pin, or the
     // floor is seen here.
     WISP_ASSIGN(const auto head, other.head());
@@ -137,9 +142,9 @@ Result<void> start_branch(CommitLog& log, const CommitLog& other, const Origin& 
     commit.schema = origin.entry.commit.schema;
     commit.total_elements = origin.entry.commit.total_elements;
     commit.base = commit.state.digest;
-    commit.map = origin.map;
+    commit.manifest = origin.manifest;
     commit.floor = origin.entry.commit.state.seq;
-    commit.anchor_seq = origin.map.anchors.back().state.seq;
+    commit.anchor_seq = origin.manifest.anchors.back().state.seq;
     const auto draft = [&](std::uint64_t seq) {
         commit.state.seq = seq;
         return commit;

@@ -15,13 +15,13 @@ constexpr int kRaces = 100;
 /// Nothing when there is nothing to edit.
 Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const LogEntry& head,
                                                         CommitKind kind,
-                                                        const UpkeepOptions& options,
-                                                        const EditMap& edit) {
+                                                        const MaintenanceOptions& options,
+                                                        const EditManifest& edit) {
     const Commit& newest = head.commit;
     Commit commit;
     commit.kind = kind;
     commit.epoch = newest.epoch;
-    commit.writer = "upkeep";
+    commit.writer = "maintenance";
     commit.owner = newest.owner;
     commit.expires_ms = newest.expires_ms;
     commit.state = newest.state;
@@ -29,9 +29,9 @@ Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const Lo
     commit.total_elements = newest.total_elements;
     commit.floor = newest.floor;
     commit.anchor_seq = newest.anchor_seq;
-    WISP_ASSIGN(commit.map, log.map_of(head));
-    if (!edit(newest, *commit.map, commit.floor)) return std::nullopt;
-    thin(*commit.map);
+    WISP_ASSIGN(commit.manifest, log.manifest_of(head));
+    if (!edit(newest, *commit.manifest, commit.floor)) return std::nullopt;
+    thin(*commit.manifest);
     WISP_ASSIGN(auto appended,
                 log.append([&](std::uint64_t) { return commit; }, head, options.signer));
     return appended;
@@ -39,8 +39,9 @@ Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const Lo
 
 }  // namespace
 
-Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
-                                              const UpkeepOptions& options, const EditMap& edit) {
+Result<std::optional<LogEntry>> append_maintenance(CommitLog& log, CommitKind kind,
+                                                   const MaintenanceOptions& options,
+                                                   const EditManifest& edit) {
     WISP_ASSIGN(std::optional<LogEntry> head, log.head_for(options.signer, false));
     for (int race = 0; race < kRaces; ++race) {
         if (!head) return std::optional<LogEntry>{};
@@ -66,13 +67,13 @@ Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
                 fmt::format("others keep writing to {}; try again", shown(log.where().url)));
 }
 
-JoinCost join_cost(const RoadMap& map, const StateName& state, std::uint64_t floor) {
-    RouteRequest request{state, floor, {}, {}, {}};
-    for (const AnchorEntry& anchor : map.anchors) {
+JoinCost join_cost(const Manifest& manifest, const StateName& state, std::uint64_t floor) {
+    FetchPlanRequest request{state, floor, {}, {}, {}};
+    for (const AnchorEntry& anchor : manifest.anchors) {
         if (anchor.base) request.base = anchor.base;
     }
-    const auto route = plan_route(map, request);
-    return route ? JoinCost{route->bytes, route->objects} : JoinCost{};
+    const auto plan = plan_fetch(manifest, request);
+    return plan ? JoinCost{plan->bytes, plan->objects} : JoinCost{};
 }
 
 }  // namespace wisp

@@ -1,4 +1,4 @@
-// Commits that change no state: how upkeep writes beside a publisher.
+// Commits that change no state: how maintenance writes beside a publisher.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,15 @@
 
 namespace wisp {
 
-/// Changes map and floor as they are at the newest commit; false when nothing is left to do.
-using EditMap = std::function<bool(const Commit& head, RoadMap& map, std::uint64_t& floor)>;
+/// Changes manifest and floor as they are at the newest commit; false when nothing is left to do.
+using EditManifest =
+    std::function<bool(const Commit& head, Manifest& manifest, std::uint64_t& floor)>;
 
-/// Takes the next slot for what `edit` makes of the newest map, trying again behind whoever is
+/// Takes the next slot for what `edit` makes of the newest manifest, trying again behind whoever is
 /// faster. Nothing when there was nothing to do.
-Result<std::optional<LogEntry>> append_upkeep(CommitLog& log, CommitKind kind,
-                                              const UpkeepOptions& options, const EditMap& edit);
+Result<std::optional<LogEntry>> append_maintenance(CommitLog& log, CommitKind kind,
+                                                   const MaintenanceOptions& options,
+                                                   const EditManifest& edit);
 
 /// Calls `work` with the newest commit, `head`, and again with a newer one when a retention gave up
 /// meanwhile what it wanted to read.
@@ -37,6 +39,6 @@ struct JoinCost {
     std::uint64_t bytes = 0;
     std::uint64_t objects = 0;
 };
-JoinCost join_cost(const RoadMap& map, const StateName& state, std::uint64_t floor);
+JoinCost join_cost(const Manifest& manifest, const StateName& state, std::uint64_t floor);
 
 }  // namespace wisp

@@ -29,11 +29,12 @@ void collect(const StoredFile& file, std::set<std::string>& keys) {
     for (const StoredPart& part : file.parts) keys.insert(part.key);
 }
 
-void collect(const RoadMap& map, std::set<std::string>& keys) {
-    for (const AnchorEntry& anchor : map.anchors) {
+void collect(const Manifest& manifest, std::set<std::string>& keys) {
+    for (const AnchorEntry& anchor : manifest.anchors) {
         for (const StoredFile& file : anchor.files) collect(file, keys);
     }
-    for (const RoadEntry& road : map.roads) collect(road.delta, keys);
+    for (const MergedDelta& merged_delta : manifest.merged_deltas)
+        collect(merged_delta.delta, keys);
 }
 
 class Retention {
@@ -43,7 +44,7 @@ class Retention {
     Result<RetainReport> run() {
         // Before the log is read: what is written while this sleeps or is slow counts as young.
         WISP_ASSIGN(began_ms_, log_.where().store->now_ms());
-        WISP_ASSIGN(const auto head, log_.head_for(options_.upkeep.signer, false));
+        WISP_ASSIGN(const auto head, log_.head_for(options_.maintenance.signer, false));
         if (!head || head->commit.state.seq == 0) return report_;
         head_ = *head;
         // Before anything is given up: history must be whole down to where retention has been.
@@ -59,56 +60,57 @@ class Retention {
     }
 
   private:
-    std::uint64_t wanted_floor(const RoadMap& map, std::uint64_t floor) const {
+    std::uint64_t wanted_floor(const Manifest& manifest, std::uint64_t floor) const {
         const std::uint64_t keep = std::max<std::uint64_t>(1, options_.keep_anchors);
-        if (map.anchors.size() <= keep) return floor;
-        return std::max(floor, map.anchors[map.anchors.size() - keep].state.seq);
+        if (manifest.anchors.size() <= keep) return floor;
+        return std::max(floor, manifest.anchors[manifest.anchors.size() - keep].state.seq);
     }
 
     Result<void> move_floor() {
         floor_ = head_.commit.floor;
-        WISP_ASSIGN(RoadMap map, log_.map_of(head_));
+        WISP_ASSIGN(Manifest manifest, log_.manifest_of(head_));
         if (options_.dry_run) {
-            const std::uint64_t wanted = wanted_floor(map, floor_);
+            const std::uint64_t wanted = wanted_floor(manifest, floor_);
             report_.floor_moved = wanted > floor_;
             floor_ = wanted;
-            prune(map, floor_);
+            prune(manifest, floor_);
         } else {
-            WISP_ASSIGN(auto moved,
-                        append_upkeep(log_, CommitKind::kFloor, options_.upkeep,
-                                      [&](const Commit&, RoadMap& edited, std::uint64_t& floor) {
-                                          const std::uint64_t wanted = wanted_floor(edited, floor);
-                                          if (wanted <= floor) return false;
-                                          floor = wanted;
-                                          prune(edited, floor);
-                                          return true;
-                                      }));
+            WISP_ASSIGN(
+                auto moved,
+                append_maintenance(log_, CommitKind::kFloor, options_.maintenance,
+                                   [&](const Commit&, Manifest& edited, std::uint64_t& floor) {
+                                       const std::uint64_t wanted = wanted_floor(edited, floor);
+                                       if (wanted <= floor) return false;
+                                       floor = wanted;
+                                       prune(edited, floor);
+                                       return true;
+                                   }));
             if (moved) {
                 const std::uint64_t known = head_.commit.seq;
                 head_ = std::move(*moved);
                 WISP_TRY(read_history(known));
                 report_.floor_moved = true;
                 floor_ = head_.commit.floor;
-                map = *head_.commit.map;
+                manifest = *head_.commit.manifest;
             }
         }
         report_.floor_seq = floor_;
-        for (const AnchorEntry& anchor : map.anchors) {
+        for (const AnchorEntry& anchor : manifest.anchors) {
             if (anchor.state.seq == floor_) report_.floor_step = anchor.state.step;
         }
-        collect(map, live_);
-        collect_foreign(map);
+        collect(manifest, live_);
+        collect_foreign(manifest);
         return {};
     }
 
     /// The floor that was announced at least the grace ago, by the store's own clock.
-    Result<void> find_settled() {
-        settled_ = 0;
-        settled_seq_ = 0;
+    Result<void> find_safe_floor() {
+        safe_floor_ = 0;
+        safe_seq_ = 0;
         if (options_.grace.count() == 0) {
-            settled_ = floor_;
+            safe_floor_ = floor_;
             // A dry run stands behind a commit that was not made.
-            settled_seq_ = head_.commit.seq + (options_.dry_run && report_.floor_moved ? 1 : 0);
+            safe_seq_ = head_.commit.seq + (options_.dry_run && report_.floor_moved ? 1 : 0);
             return {};
         }
         WISP_ASSIGN(const std::int64_t now, log_.where().store->now_ms());
@@ -125,8 +127,8 @@ class Retention {
             if (!info) return std::unexpected(info.error());
             if (info->modified_ms == 0 || now - info->modified_ms < options_.grace.count())
                 continue;
-            settled_ = std::min(at->commit.floor, floor_);
-            settled_seq_ = at->commit.seq;
+            safe_floor_ = std::min(at->commit.floor, floor_);
+            safe_seq_ = at->commit.seq;
             return {};
         }
         return {};
@@ -149,28 +151,28 @@ class Retention {
     }
 
     Result<void> sort_objects() {
-        WISP_TRY(find_settled());
+        WISP_TRY(find_safe_floor());
         for (const LogEntry& entry : retained_) {
             const Commit& commit = entry.commit;
             std::set<std::string> named;
             if (commit.delta) collect(*commit.delta, named);
-            // Singles from the settled floor on stay; so does what plans of the grace may use.
-            if (commit.seq >= std::max(settled_, std::uint64_t{1}) && commit.delta) {
+            // Singles from the safe floor on stay; so does what plans of the grace may use.
+            if (commit.seq >= std::max(safe_floor_, std::uint64_t{1}) && commit.delta) {
                 collect(*commit.delta, live_);
                 if (commit.seq < floor_) collect(*commit.delta, waiting_);
             }
-            if (commit.map) {
-                collect(*commit.map, named);
-                if (commit.seq >= settled_seq_) collect(*commit.map, live_);
+            if (commit.manifest) {
+                collect(*commit.manifest, named);
+                if (commit.seq >= safe_seq_) collect(*commit.manifest, live_);
             }
             named_.insert(named.begin(), named.end());
-            if (commit.seq < settled_) buried_.push_back(commit.seq);
+            if (commit.seq < safe_floor_) buried_.push_back(commit.seq);
         }
         // The map in force when the grace began, wherever it stands.
         for (const LogEntry& entry : retained_) {
-            if (settled_seq_ == 0 || entry.commit.seq != settled_seq_) continue;
-            WISP_ASSIGN(const RoadMap map, log_.map_of(entry));
-            collect(map, live_);
+            if (safe_seq_ == 0 || entry.commit.seq != safe_seq_) continue;
+            WISP_ASSIGN(const Manifest manifest, log_.manifest_of(entry));
+            collect(manifest, live_);
         }
         return {};
     }
@@ -262,22 +264,23 @@ class Retention {
     }
 
     /// What this run, being a branch, still needs of others.
-    void collect_foreign(const RoadMap& map) {
+    void collect_foreign(const Manifest& manifest) {
         const auto note = [&](const StoredFile& file) {
             if (file.at.empty()) return;
             const auto prefix = resolve_run_path(log_.where().prefix, file.at);
             if (!prefix) return;
             for (const StoredPart& part : file.parts) foreign_[*prefix].insert(part.key);
         };
-        for (const AnchorEntry& anchor : map.anchors) {
+        for (const AnchorEntry& anchor : manifest.anchors) {
             for (const StoredFile& file : anchor.files) note(file);
         }
-        for (const RoadEntry& road : map.roads) note(road.delta);
+        for (const MergedDelta& merged_delta : manifest.merged_deltas) note(merged_delta.delta);
     }
 
     Result<void> renew_own_pins() {
-        // Only when the move is settled: replicas of the grace may still read the others' objects.
-        if (!log_.record().origin || options_.dry_run || settled_ < floor_) return {};
+        // Only when nobody can still be reading below it: replicas of the grace may still read the
+        // others' objects.
+        if (!log_.record().origin || options_.dry_run || safe_floor_ < floor_) return {};
         const auto origin = resolve_run_path(log_.where().prefix, log_.record().origin->at);
         if (!origin) return {};
         foreign_[*origin];
@@ -298,8 +301,8 @@ class Retention {
     std::vector<LogEntry> retained_;            // ascending
     std::optional<std::uint64_t> overwritten_;  // where they begin, by somebody without a key
     std::uint64_t floor_ = 0;
-    std::uint64_t settled_ = 0;      // the floor below which nobody may still be reading
-    std::uint64_t settled_seq_ = 0;  // the commit that was the newest when the grace began
+    std::uint64_t safe_floor_ = 0;  // the floor below which nobody may still be reading
+    std::uint64_t safe_seq_ = 0;    // the commit that was the newest when the grace began
     std::set<std::string> live_;
     std::set<std::string> named_;    // by any commit that is left
     std::set<std::string> waiting_;  // given up, but within the grace
@@ -310,11 +313,11 @@ class Retention {
 }  // namespace
 
 Result<RetainReport> retain_run(const Location& where, const RetainOptions& options) {
-    const StopScope scope(options.upkeep.run.stop);
+    const StopScope scope(options.maintenance.run.stop);
     if (options.keep_anchors == 0) {
         return fail(ErrorKind::kInvalid, "keep at least one anchor, better two");
     }
-    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.upkeep.run));
+    WISP_ASSIGN(CommitLog log, CommitLog::open(where, options.maintenance.run));
     return Retention(log, options).run();
 }
 

@@ -25,7 +25,8 @@ constexpr std::size_t kPieceBytes = 8 << 20;
 
 class Scrubber {
   public:
-    Scrubber(const CommitLog& log, const UpkeepOptions& options) : log_(log), options_(options) {}
+    Scrubber(const CommitLog& log, const MaintenanceOptions& options)
+        : log_(log), options_(options) {}
 
     Result<ScrubReport> run(bool replay) {
         WISP_ASSIGN(const auto head, log_.head());
@@ -131,23 +132,24 @@ class Scrubber {
                 WISP_TRY(read_file(*entry.commit.delta));
             }
         }
-        auto map = log_.map_of(commits_.back());
-        if (!map) {
-            found("the map of anchors", map.error().text, "publish an anchor");
+        auto manifest = log_.manifest_of(commits_.back());
+        if (!manifest) {
+            found("the manifest", manifest.error().text, "publish an anchor");
             return {};
         }
-        for (const AnchorEntry& anchor : map->anchors) {
+        for (const AnchorEntry& anchor : manifest->anchors) {
             for (const StoredFile& file : anchor.files) WISP_TRY(read_file(file));
         }
-        for (const RoadEntry& road : map->roads) WISP_TRY(read_file(road.delta));
+        for (const MergedDelta& merged_delta : manifest->merged_deltas)
+            WISP_TRY(read_file(merged_delta.delta));
         return {};
     }
 
     /// Walks every retained state from the oldest anchor on, and tries every merged delta on the
     /// state it starts from.
     Result<void> replay_states(const LogEntry& head) {
-        WISP_ASSIGN(const RoadMap map, log_.map_of(head));
-        if (map.anchors.empty()) return {};
+        WISP_ASSIGN(const Manifest manifest, log_.manifest_of(head));
+        if (manifest.anchors.empty()) return {};
         WISP_ASSIGN(const PendingFolder work, PendingFolder::temporary(options_.work));
         FolderReplicaOptions folder_options;
         folder_options.threads = options_.threads;
@@ -156,24 +158,24 @@ class Scrubber {
                     open_folder_replica(work.path() / "replica", folder_options));
         WISP_TRY(replica->load());
         ReplicaRecord at;
-        Journey journey(log_, *replica, at,
-                        {options_.threads, options_.parallel, options_.base, {}, {}});
-        ObjectFetcher fetcher(log_.where(), work.path() / "roads", options_.parallel);
+        ReplicaUpdater updater(log_, *replica, at,
+                               {options_.threads, options_.parallel, options_.base, {}, {}});
+        ObjectFetcher fetcher(log_.where(), work.path() / "merged_deltas", options_.parallel);
         const auto arrive = [&](const StateName& state) -> Result<void> {
-            if (const auto gone = journey.go(head, state); !gone) {
+            if (const auto gone = updater.go(head, state); !gone) {
                 if (gone.error().kind == ErrorKind::kUnavailable) return gone;
                 found(step_text(state.step), gone.error().text, "publish an anchor");
                 return {};
             }
             ++report_.states_proven;
-            for (const RoadEntry& road : map.roads) {
-                if (road.from.seq != state.seq) continue;
-                const auto path = fetcher.fetch(road.delta);
+            for (const MergedDelta& merged_delta : manifest.merged_deltas) {
+                if (merged_delta.from.seq != state.seq) continue;
+                const auto path = fetcher.fetch(merged_delta.delta);
                 const auto proven = path ? prove_changes(*replica->weights(), state.digest, {*path},
                                                          options_.threads)
                                          : Result<ApplyReport>(std::unexpected(path.error()));
-                if (!proven || proven->result != road.to.digest) {
-                    found(road.delta.parts.front().key,
+                if (!proven || proven->result != merged_delta.to.digest) {
+                    found(merged_delta.delta.parts.front().key,
                           proven ? "leads to another state" : proven.error().text,
                           "publish an anchor");
                 }
@@ -181,7 +183,7 @@ class Scrubber {
             }
             return {};
         };
-        WISP_TRY(arrive(map.anchors.front().state));
+        WISP_TRY(arrive(manifest.anchors.front().state));
         for (const LogEntry& entry : commits_) {
             if (!entry.commit.makes_state() || entry.commit.seq <= at.state_seq) continue;
             WISP_TRY(arrive(entry.commit.state));
@@ -190,7 +192,7 @@ class Scrubber {
     }
 
     const CommitLog& log_;
-    const UpkeepOptions& options_;
+    const MaintenanceOptions& options_;
     ScrubReport report_;
     std::vector<LogEntry> commits_;
     std::set<std::string> seen_;
@@ -198,7 +200,8 @@ class Scrubber {
 
 }  // namespace
 
-Result<ScrubReport> scrub_run(const Location& where, const UpkeepOptions& options, bool replay) {
+Result<ScrubReport> scrub_run(const Location& where, const MaintenanceOptions& options,
+                              bool replay) {
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options.run));
     return Scrubber(log, options).run(replay);

@@ -2,9 +2,9 @@
 
 namespace wisp {
 
-LogLine line_of(const LogEntry& entry) {
+CommitSummary summary_of(const LogEntry& entry) {
     const Commit& commit = entry.commit;
-    LogLine line;
+    CommitSummary line;
     line.seq = commit.seq;
     line.epoch = commit.epoch;
     line.step = commit.state.step;
@@ -13,8 +13,9 @@ LogLine line_of(const LogEntry& entry) {
     line.signer = entry.signer.key_id;
     line.time_ms = commit.time_ms;
     line.delta_bytes = commit.delta ? commit.delta->bytes() : 0;
-    if (commit.kind == CommitKind::kAnchor && commit.map && !commit.map->anchors.empty()) {
-        line.anchor_bytes = commit.map->anchors.back().bytes();
+    if (commit.kind == CommitKind::kAnchor && commit.manifest &&
+        !commit.manifest->anchors.empty()) {
+        line.anchor_bytes = commit.manifest->anchors.back().bytes();
     }
     line.changed_elements = commit.changed_elements;
     line.total_elements = commit.total_elements;

@@ -6,6 +6,6 @@
 
 namespace wisp {
 
-LogLine line_of(const LogEntry& entry);
+CommitSummary summary_of(const LogEntry& entry);
 
 }  // namespace wisp

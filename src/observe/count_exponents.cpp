@@ -84,7 +84,7 @@ Result<std::vector<BinadeCount>> count_over(const DeltaChain& chain, const Weigh
             return {};
         });
     if (!ran) return std::unexpected(chain.explain(std::move(ran).error(), base, threads));
-    WISP_TRY(chain.settle(std::nullopt, sums));
+    WISP_TRY(chain.prove(std::nullopt, sums));
     std::vector<BinadeCount> counts;
     for (const auto& [binade, count] : by_binade) counts.push_back(count);
     return counts;
@@ -134,10 +134,10 @@ Result<std::vector<BinadeCount>> ExponentCounter::count(std::uint64_t seq) {
         return fail(ErrorKind::kGap, fmt::format("the state before commit {} was given up", seq));
     }
     {
-        JourneyOptions options;
+        ReplicaUpdaterOptions options;
         options.threads = state_->threads;
-        Journey journey(state_->log, *state_->replica, state_->at, std::move(options));
-        WISP_TRY(journey.go(history, before->commit.state));
+        ReplicaUpdater updater(state_->log, *state_->replica, state_->at, std::move(options));
+        WISP_TRY(updater.go(history, before->commit.state));
     }
     ObjectFetcher fetcher(state_->log.where(), state_->folder.path() / "fetched", 4);
     WISP_ASSIGN(const auto path, fetcher.fetch(*entry.commit.delta));

@@ -14,8 +14,8 @@ namespace {
 
 constexpr unsigned kRequestsAtATime = 8;
 
-HistoryLine history_line_of(const LogEntry& entry) {
-    return {line_of(entry), entry.commit.previous.hash, entry.signer.how,
+HistoryEntry history_entry_of(const LogEntry& entry) {
+    return {summary_of(entry), entry.commit.previous.hash, entry.signer.how,
             entry.commit.makes_state()};
 }
 
@@ -45,7 +45,7 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
     Lineage lineage(log, *head);
     LogEntry above = *head;
     bool begun = false;
-    history.lines.push_back(history_line_of(*head));
+    history.lines.push_back(history_entry_of(*head));
     WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
         newest - first, kRequestsAtATime,
         [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
@@ -56,17 +56,18 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
             }
             begun = !entry;
             if (begun) return {};
-            history.lines.push_back(history_line_of(*entry));
+            history.lines.push_back(history_entry_of(*entry));
             above = std::move(*entry);
             return {};
         }));
     std::ranges::reverse(history.lines);
-    WISP_ASSIGN(const RoadMap map, log.map_of(*head));
-    for (const RoadEntry& road : map.roads) {
-        history.roads.push_back(
-            {road.from.seq, road.from.step, road.to.seq, road.to.step, road.delta.bytes()});
+    WISP_ASSIGN(const Manifest manifest, log.manifest_of(*head));
+    for (const MergedDelta& merged_delta : manifest.merged_deltas) {
+        history.merged_deltas.push_back({merged_delta.from.seq, merged_delta.from.step,
+                                         merged_delta.to.seq, merged_delta.to.step,
+                                         merged_delta.delta.bytes()});
     }
-    for (const AnchorEntry& anchor : map.anchors) {
+    for (const AnchorEntry& anchor : manifest.anchors) {
         if (!anchor.base) history.full_bytes = weight_bytes_of(anchor);
     }
     return history;
@@ -77,7 +78,7 @@ Result<std::vector<ReplicaHealth>> read_replicas(const Location& where, const Ru
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const auto head, log.head());
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
-    return replica_lines(log, head, now);
+    return replica_health(log, head, now);
 }
 
 }  // namespace wisp

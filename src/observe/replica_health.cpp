@@ -14,9 +14,9 @@ constexpr std::size_t kMostReplicas = 10'000;
 
 }  // namespace
 
-Result<std::vector<ReplicaHealth>> replica_lines(const CommitLog& log,
-                                                 const std::optional<LogEntry>& head,
-                                                 std::int64_t now) {
+Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
+                                                  const std::optional<LogEntry>& head,
+                                                  std::int64_t now) {
     const Location& where = log.where();
     const std::string prefix = where.key(kReplicasPrefix);
     WISP_ASSIGN(const auto objects, where.store->list(prefix, "", kMostReplicas));
@@ -27,14 +27,14 @@ Result<std::vector<ReplicaHealth>> replica_lines(const CommitLog& log,
         const auto heartbeat = parse_heartbeat(as_text(*bytes));
         if (!heartbeat || heartbeat->run != log.run()) continue;
         ReplicaHealth health;
-        health.line.id = object.key.substr(prefix.size());
-        health.line.seq = heartbeat->seq;
-        health.line.step = heartbeat->step;
-        health.line.state = heartbeat->state;
-        health.line.seen_ms = std::max<std::int64_t>(0, now - object.info.modified_ms);
+        health.summary.id = object.key.substr(prefix.size());
+        health.summary.seq = heartbeat->seq;
+        health.summary.step = heartbeat->step;
+        health.summary.state = heartbeat->state;
+        health.summary.seen_ms = std::max<std::int64_t>(0, now - object.info.modified_ms);
         // How far behind is counted in states, which the heartbeat carries.
-        if (head && head->commit.state.count > heartbeat->count) {
-            health.line.lag_steps = head->commit.state.count - heartbeat->count;
+        if (head && head->commit.state.state_index > heartbeat->state_index) {
+            health.summary.lag_steps = head->commit.state.state_index - heartbeat->state_index;
         }
         health.pause_us = heartbeat->pause_us;
         health.every_ms = heartbeat->every_ms;

@@ -11,8 +11,8 @@ namespace wisp {
 
 /// Everyone who left a heartbeat of this run; what cannot be read is passed over. `head` is what
 /// they are behind of, `now` the store's time.
-Result<std::vector<ReplicaHealth>> replica_lines(const CommitLog& log,
-                                                 const std::optional<LogEntry>& head,
-                                                 std::int64_t now);
+Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
+                                                  const std::optional<LogEntry>& head,
+                                                  std::int64_t now);
 
 }  // namespace wisp

@@ -30,20 +30,20 @@ Result<void> for_each_object(const Location& where, const std::string& prefix,
 
 }  // namespace
 
-Result<std::vector<LogLine>> read_log(const Location& where, std::uint64_t count,
-                                      const RunOptions& options) {
+Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t count,
+                                            const RunOptions& options) {
     const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     WISP_ASSIGN(const auto head, log.head());
-    std::vector<LogLine> lines;
+    std::vector<CommitSummary> lines;
     if (!head) return lines;
     Lineage history(log, *head);
-    lines.push_back(line_of(*head));
+    lines.push_back(summary_of(*head));
     for (LogEntry at = *head; lines.size() < count;) {
         WISP_ASSIGN(auto before, history.before(at));
         if (!before) break;
         at = std::move(*before);
-        lines.push_back(line_of(at));
+        lines.push_back(summary_of(at));
     }
     return lines;
 }
@@ -60,26 +60,26 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
     WISP_ASSIGN(const auto head, log.head());
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
     if (head) {
-        status.head = line_of(*head);
+        status.head = summary_of(*head);
         status.head_age_ms = options.clock->now_ms() - head->commit.time_ms;
         status.expired =
             head->commit.expires_ms != 0 && options.clock->now_ms() > head->commit.expires_ms;
         status.floor_seq = head->commit.floor;
-        WISP_ASSIGN(const RoadMap map, log.map_of(*head));
-        status.merged_deltas = map.roads.size();
-        RouteRequest joiner{head->commit.state, head->commit.floor, {}, {}, {}};
-        for (const AnchorEntry& anchor : map.anchors) {
+        WISP_ASSIGN(const Manifest manifest, log.manifest_of(*head));
+        status.merged_deltas = manifest.merged_deltas.size();
+        FetchPlanRequest joiner{head->commit.state, head->commit.floor, {}, {}, {}};
+        for (const AnchorEntry& anchor : manifest.anchors) {
             status.anchors.push_back(
                 {anchor.state.seq, anchor.state.step, anchor.bytes(), anchor.base_name});
             if (anchor.base) joiner.base = anchor.base;
         }
-        if (const auto route = plan_route(map, joiner)) {
-            status.join_bytes = route->bytes;
-            status.join_objects = route->objects;
+        if (const auto plan = plan_fetch(manifest, joiner)) {
+            status.join_bytes = plan->bytes;
+            status.join_objects = plan->objects;
         }
     }
-    WISP_ASSIGN(const auto replicas, replica_lines(log, head, now));
-    for (const ReplicaHealth& replica : replicas) status.replicas.push_back(replica.line);
+    WISP_ASSIGN(const auto replicas, replica_health(log, head, now));
+    for (const ReplicaHealth& replica : replicas) status.replicas.push_back(replica.summary);
     // A damaged pin is retention's to complain of.
     if (const auto pins = read_branch_pins(where)) {
         for (const auto& [slot, pin] : *pins) {

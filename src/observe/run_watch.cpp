@@ -44,18 +44,18 @@ const std::string& RunWatch::run() const {
     return state_->log.run();
 }
 
-Result<std::optional<LogLine>> RunWatch::newest(std::optional<std::uint64_t> until) {
+Result<std::optional<CommitSummary>> RunWatch::newest(std::optional<std::uint64_t> until) {
     const StopScope scope(state_->stop);
     WISP_TRY(state_->look());
     const auto& head = state_->head;
     if (!head || head->commit.state.seq == 0) return std::nullopt;
-    if (!until || head->commit.state.step <= *until) return line_of(*head);
+    if (!until || head->commit.state.step <= *until) return summary_of(*head);
     const CommitLog& log = state_->log;
     Lineage history(log, *head);
     for (LogEntry at = *head;;) {
         WISP_ASSIGN(auto before, history.before(at));
         if (!before || before->commit.state.seq == 0) break;
-        if (before->commit.state.step <= *until) return line_of(*before);
+        if (before->commit.state.step <= *until) return summary_of(*before);
         at = std::move(*before);
     }
     return fail(ErrorKind::kGap,

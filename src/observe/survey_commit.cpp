@@ -72,7 +72,7 @@ Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
         return fail(ErrorKind::kNotFound,
                     fmt::format("commit {} of {} has no delta", seq, shown(where.url)));
     }
-    if (delta->woven || !delta->at.empty() || delta->parts.size() != 1) {
+    if (delta->interleaved || !delta->at.empty() || delta->parts.size() != 1) {
         return inspect_commit(where, seq, options);
     }
     auto directory = read_directory(where, delta->parts.front());

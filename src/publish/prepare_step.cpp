@@ -23,13 +23,13 @@ constexpr std::uint64_t kKeptShareOfWeights = 32;
 
 }  // namespace
 
-bool PublishDesk::has_baseline(const Schema& schema) const {
+bool RunWriter::has_baseline(const Schema& schema) const {
     const Weights* held = baseline_.weights();
     return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
            at_.state_seq != 0 && held->schema().digest() == schema.digest();
 }
 
-DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
+DiffOptions RunWriter::diff_options(std::uint64_t step) const {
     DiffOptions options;
     options.codec = options_.codec;
     options.threads = options_.threads;
@@ -38,7 +38,7 @@ DiffOptions PublishDesk::diff_options(std::uint64_t step) const {
     return options;
 }
 
-Result<PreparedStep> PublishDesk::open_step(const Schema& schema, std::uint64_t step) {
+Result<PreparedStep> RunWriter::open_step(const Schema& schema, std::uint64_t step) {
     if (behind_) {
         return fail(ErrorKind::kUnavailable,
                     fmt::format("{} is being taken from the run anew; the next step brings what "
@@ -54,17 +54,17 @@ Result<PreparedStep> PublishDesk::open_step(const Schema& schema, std::uint64_t 
     opened.step = step;
     opened.delta = OwnedFile(new_file("delta"));
     opened.changes =
-        KeptChanges(options_.kept_change_bytes + schema.total_bytes() / kKeptShareOfWeights);
+        ChangeBuffer(options_.change_buffer_bytes + schema.total_bytes() / kKeptShareOfWeights);
     return opened;
 }
 
-Result<void> PublishDesk::require_state(const StateDigest& read) const {
+Result<void> RunWriter::require_state(const StateDigest& read) const {
     if (read == at_.state) return {};
     return fail(ErrorKind::kWrongBase,
                 fmt::format("{} is not at the state it says", shown(baseline_.label())));
 }
 
-Result<PreparedStep> PublishDesk::prepare_changes(ChangeStream& changes, std::uint64_t step) {
+Result<PreparedStep> RunWriter::prepare_changes(ChangeStream& changes, std::uint64_t step) {
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(changes.schema(), step));
     WISP_ASSIGN(prepared.diff,
@@ -74,7 +74,7 @@ Result<PreparedStep> PublishDesk::prepare_changes(ChangeStream& changes, std::ui
     return prepared;
 }
 
-Result<PreparedStep> PublishDesk::prepare_delta(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> RunWriter::prepare_delta(WeightStream& weights, std::uint64_t step) {
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
     WISP_ASSIGN(prepared.diff, diff_stream(*baseline_.weights(), weights, prepared.delta.path(),
@@ -85,7 +85,7 @@ Result<PreparedStep> PublishDesk::prepare_delta(WeightStream& weights, std::uint
     return prepared;
 }
 
-Result<PreparedStep> PublishDesk::prepare_found(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> RunWriter::prepare_found(WeightStream& weights, std::uint64_t step) {
     // Steps resemble each other: after a dense one, keeping the changes is not even tried.
     if (dense_) return prepare_delta(weights, step);
     const Stopwatch timer;
@@ -102,28 +102,29 @@ Result<PreparedStep> PublishDesk::prepare_found(WeightStream& weights, std::uint
     return prepared;
 }
 
-Result<void> PublishDesk::code(PreparedStep& step) {
+Result<void> RunWriter::code(PreparedStep& step) {
     const Stopwatch timer;
     if (step.diff.base != at_.state) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} is not at the state that step {} was made from; publish again",
                                 shown(baseline_.label()), step.step));
     }
-    WISP_ASSIGN(step.diff, write_kept(*baseline_.weights(), at_.state, step.changes.blocks(),
-                                      step.delta.path(), diff_options(step.step), Keep::kForNow));
+    WISP_ASSIGN(step.diff,
+                write_buffered(*baseline_.weights(), at_.state, step.changes.blocks(),
+                               step.delta.path(), diff_options(step.step), Keep::kForNow));
     step.coded = true;
     step.seconds += timer.seconds();
     return {};
 }
 
-Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, PreparedStep& waiting) {
+Result<PreparedStep> RunWriter::rebase(const PreparedStep& onto, PreparedStep& waiting) {
     const Stopwatch timer;
     const Weights& base = *baseline_.weights();
     WISP_ASSIGN(PreparedStep rebased, open_step(base.schema(), waiting.step));
     if (onto.changes.complete() && waiting.changes.complete()) {
         WISP_ASSIGN(rebased.diff.changed_elements,
-                    rebase_kept(base, onto.changes.blocks(), waiting.changes.blocks(),
-                                options_.threads, rebased.changes));
+                    rebase_buffered(base, onto.changes.blocks(), waiting.changes.blocks(),
+                                    options_.threads, rebased.changes));
         rebased.coded = false;
         rebased.diff.base = onto.diff.result;
         rebased.diff.total_elements = waiting.diff.total_elements;
@@ -141,20 +142,20 @@ Result<PreparedStep> PublishDesk::rebase(const PreparedStep& onto, PreparedStep&
     return rebased;
 }
 
-Result<PreparedStep> PublishDesk::prepare(WeightStream& weights, std::uint64_t step) {
-    if (unsettled_) WISP_TRY(settle());
+Result<PreparedStep> RunWriter::prepare(WeightStream& weights, std::uint64_t step) {
+    if (needs_reconcile_) WISP_TRY(reconcile());
     if (has_baseline(weights.schema())) {
         auto prepared = prepare_delta(weights, step);
         if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
         // The baseline is damaged: fetch its state again.
         WISP_TRY(baseline_.discard());
-        WISP_TRY(settle());
+        WISP_TRY(reconcile());
         if (has_baseline(weights.schema())) return prepare_delta(weights, step);
     }
     return prepare_whole(weights, step);
 }
 
-Result<PreparedStep> PublishDesk::prepare_whole(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> RunWriter::prepare_whole(WeightStream& weights, std::uint64_t step) {
     PreparedStep whole;
     whole.step = step;
     const Stopwatch timer;
@@ -176,7 +177,7 @@ Result<PreparedStep> PublishDesk::prepare_whole(WeightStream& weights, std::uint
     return whole;
 }
 
-Result<void> PublishDesk::take_over_whole(const PreparedStep& step, const ReplicaRecord& after) {
+Result<void> RunWriter::take_over_whole(const PreparedStep& step, const ReplicaRecord& after) {
     const fs::path folder = baseline_.scratch() / "incoming";
     std::error_code error;
     fs::remove_all(folder, error);
@@ -193,7 +194,7 @@ Result<void> PublishDesk::take_over_whole(const PreparedStep& step, const Replic
     return baseline_.adopt(folder, after);
 }
 
-void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
+void RunWriter::advance(const PreparedStep& step, PublishReport& report) {
     const Stopwatch timer;
     if (report.kind == "present") return;
     const ReplicaRecord after = record_at(at_, *head_);
@@ -211,7 +212,7 @@ void PublishDesk::advance(const PreparedStep& step, PublishReport& report) {
     if (without_throwing(move)) {
         at_ = after;
     } else {
-        unsettled_ = behind_ = true;
+        needs_reconcile_ = behind_ = true;
     }
     report.baseline_seconds = timer.seconds();
 }

@@ -15,7 +15,7 @@ struct PreparedStep {
     std::uint64_t step = 0;
     OwnedFile delta;    // without a path: a whole state must be sent
     bool coded = true;  // false: the delta is still to be written, from `changes`
-    KeptChanges changes;
+    ChangeBuffer changes;
     DiffReport diff;
     double seconds = 0;
     const Weights* given = nullptr;  // the whole state, where its owner keeps it

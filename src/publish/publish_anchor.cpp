@@ -15,26 +15,27 @@ namespace wisp {
 namespace fs = std::filesystem;
 
 /// After how much a late joiner would have to read beyond the newest anchor another one is due.
-bool PublishDesk::anchor_due() const {
-    if (map_.anchors.empty()) return true;
-    const AnchorEntry& newest = map_.anchors.back();
+bool RunWriter::anchor_due() const {
+    if (manifest_.anchors.empty()) return true;
+    const AnchorEntry& newest = manifest_.anchors.back();
     const StateName& now = head_->commit.state;
     if (newest.state.seq == now.seq) return false;
     if (head_->commit.rewind_from && head_->commit.makes_state()) return true;
-    if (options_.anchor_every > 0) return now.count - newest.state.count >= options_.anchor_every;
-    RouteRequest joiner;
+    if (options_.anchor_every > 0)
+        return now.state_index - newest.state.state_index >= options_.anchor_every;
+    FetchPlanRequest joiner;
     joiner.target = now;
     joiner.floor = head_->commit.floor;
     joiner.base = newest.base;
-    const auto route = plan_route(map_, joiner);
-    if (!route || !route->anchor) return true;
+    const auto plan = plan_fetch(manifest_, joiner);
+    if (!plan || !plan->anchor) return true;
     // An anchor costs its own bytes once; it is worth them when every joiner would read as much.
-    return route->bytes - route->anchor->bytes() > newest.bytes();
+    return plan->bytes - plan->anchor->bytes() > newest.bytes();
 }
 
-Result<std::optional<AnchorEntry>> PublishDesk::upload_public_anchor(const Weights& source,
-                                                                     std::uint64_t step,
-                                                                     std::uint64_t epoch) {
+Result<std::optional<AnchorEntry>> RunWriter::upload_public_anchor(const Weights& source,
+                                                                   std::uint64_t step,
+                                                                   std::uint64_t epoch) {
     if (!options_.public_base) return std::optional<AnchorEntry>{};
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.public_base));
     if (base.schema().digest() != source.schema().digest()) return std::optional<AnchorEntry>{};
@@ -54,8 +55,8 @@ Result<std::optional<AnchorEntry>> PublishDesk::upload_public_anchor(const Weigh
     return anchor;
 }
 
-Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint64_t step,
-                                               std::uint64_t epoch) {
+Result<AnchorEntry> RunWriter::upload_anchor(const Weights& source, std::uint64_t step,
+                                             std::uint64_t epoch) {
     WISP_ASSIGN(auto by_base, upload_public_anchor(source, step, epoch));
     AnchorEntry anchor;
     if (by_base) {
@@ -84,8 +85,8 @@ Result<AnchorEntry> PublishDesk::upload_anchor(const Weights& source, std::uint6
     return anchor;
 }
 
-Result<void> PublishDesk::upload_side_files(std::uint64_t step, std::uint64_t epoch,
-                                            AnchorEntry& anchor) {
+Result<void> RunWriter::upload_side_files(std::uint64_t step, std::uint64_t epoch,
+                                          AnchorEntry& anchor) {
     for (const fs::path& side : options_.side_files) {
         const std::string name = side.filename().string();
         if (!is_file_name(name)) {
@@ -103,8 +104,8 @@ Result<void> PublishDesk::upload_side_files(std::uint64_t step, std::uint64_t ep
     return {};
 }
 
-void PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
-    if (report.kind == "present" || unsettled_ || !anchor_due()) return;
+void RunWriter::anchor_if_due(const Weights& source, PublishReport& report) {
+    if (report.kind == "present" || needs_reconcile_ || !anchor_due()) return;
     const auto publish = [&]() -> Result<void> {
         WISP_ASSIGN(AnchorEntry anchor, upload_anchor(source, head_->commit.state.step, epoch_));
         const UploadCounts counts = uploader_.take_counts();
@@ -117,13 +118,13 @@ void PublishDesk::anchor_if_due(const Weights& source, PublishReport& report) {
     if (auto anchored = publish(); !anchored) report.anchor_failure = std::move(anchored).error();
 }
 
-Result<void> PublishDesk::place_anchor(AnchorEntry anchor, PublishReport& report) {
+Result<void> RunWriter::place_anchor(AnchorEntry anchor, PublishReport& report) {
     const StateName state = head_->commit.state;
     anchor.state = state;
     WISP_TRY(append_beside(draft(CommitKind::kAnchor), [&](Commit& placed, std::uint64_t) {
-        placed.map = map_;
-        add_anchor(*placed.map, anchor);
-        thin(*placed.map);
+        placed.manifest = manifest_;
+        add_anchor(*placed.manifest, anchor);
+        thin(*placed.manifest);
         placed.anchor_seq = state.seq;
     }));
     {

@@ -22,7 +22,7 @@ constexpr Milliseconds kLongestAwaitedPause(2'000);
 PublishWorker::PublishWorker(Publisher publisher, AsyncPublisher::Done done, Now now)
     : publisher_(std::move(publisher)), done_(std::move(done)), now_(std::move(now)) {
     // Two may fail before replicas call the run stale.
-    if (const auto life = desk().commit_life()) {
+    if (const auto life = writer().commit_life()) {
         beat_every_ = std::max(Milliseconds(1), Milliseconds(life->count() / 3));
     }
 }
@@ -66,9 +66,9 @@ void PublishWorker::turn() {
             waiting_.reset();
         }
     }
-    const std::lock_guard desk_lock(desk_mutex_);
+    const std::lock_guard writer_lock(writer_mutex_);
     const Result<void> worked = without_throwing([&] { return work(); });
-    if (!worked && worked.error().kind == ErrorKind::kInternal) desk().set_unsettled(true);
+    if (!worked && worked.error().kind == ErrorKind::kInternal) writer().set_needs_reconcile(true);
     // Whoever waits in flush() may rely on it that everything was told.
     if (!worked) tell(std::unexpected(worked.error()));
     const std::lock_guard lock(mutex_);
@@ -78,7 +78,7 @@ void PublishWorker::turn() {
 
 bool PublishWorker::is_due() const {
     if (fatal_) return false;
-    if (sending_ || waiting_ || unsettled_) return true;
+    if (sending_ || waiting_ || needs_reconcile_) return true;
     return beat_every_ && now_() >= last_commit_ + *beat_every_;
 }
 
@@ -114,17 +114,17 @@ bool PublishWorker::rest(std::unique_lock<std::mutex>& lock) const {
 
 Result<void> PublishWorker::work() {
     if (sending_) return send();
-    if (desk().unsettled()) return desk().settle();
+    if (writer().needs_reconcile()) return writer().reconcile();
     return beat();
 }
 
 void PublishWorker::note_outcome(const Result<void>& worked) {
-    unsettled_ = desk().unsettled();
+    needs_reconcile_ = writer().needs_reconcile();
     if (worked) {
         pause_ = Milliseconds(0);
         return;
     }
-    if (sending_) sending_->in_doubt = sending_->in_doubt || unsettled_;
+    if (sending_) sending_->in_doubt = sending_->in_doubt || needs_reconcile_;
     last_failure_ = worked.error();
     ++failures_;
     if (worked.error().kind == ErrorKind::kFenced) {
@@ -140,10 +140,10 @@ void PublishWorker::note_outcome(const Result<void>& worked) {
 Result<void> PublishWorker::send() {
     PublishReport report;
     const PreparedStep& step = sending_->step;
-    if (desk().unsettled()) WISP_TRY(find_footing());
-    if (desk().unsettled() && desk().is_head(step)) {
+    if (writer().needs_reconcile()) WISP_TRY(find_footing());
+    if (writer().needs_reconcile() && writer().is_head(step)) {
         // The answer to its commit was lost; the commit was not.
-        const Commit& commit = desk().head()->commit;
+        const Commit& commit = writer().head()->commit;
         report.seq = commit.state.seq;
         report.epoch = commit.epoch;
         report.step = step.step;
@@ -151,20 +151,20 @@ Result<void> PublishWorker::send() {
         report.state = step.diff.result;
         report.changed_elements = step.diff.changed_elements;
         report.total_elements = step.diff.total_elements;
-        desk().set_unsettled(false);
+        writer().set_needs_reconcile(false);
     } else {
-        auto committed = desk().commit(sending_->step);
+        auto committed = writer().commit(sending_->step);
         if (!committed) {
             // Whatever was in the way has to be looked at first.
-            if (committed.error().kind == ErrorKind::kConflict) desk().set_unsettled(true);
+            if (committed.error().kind == ErrorKind::kConflict) writer().set_needs_reconcile(true);
             return std::unexpected(std::move(committed).error());
         }
         report = std::move(*committed);
     }
     advance(report);
-    if (const Weights* held = desk().baseline().weights(); held != nullptr) {
+    if (const Weights* held = writer().baseline().weights(); held != nullptr) {
         // The baseline holds what was committed, and nobody but this thread changes it.
-        desk().anchor_if_due(*held, report);
+        writer().anchor_if_due(*held, report);
     }
     tell(report);
     const std::lock_guard lock(mutex_);
@@ -177,44 +177,45 @@ Result<void> PublishWorker::send() {
 /// Learns what the log holds. If the run has gone on to a state that the steps here were not made
 /// from, they can only be made again, from weights that only the trainer has.
 Result<void> PublishWorker::find_footing() {
-    WISP_TRY(desk().look());
-    if (desk().is_head(sending_->step)) return desk().load_map();
-    WISP_TRY(desk().stand_on_head());
-    if (desk().is_head(sending_->step)) return {};
-    if (sending_->step.diff.base == desk().at().state) return {};
+    WISP_TRY(writer().look());
+    if (writer().is_head(sending_->step)) return writer().load_manifest();
+    WISP_TRY(writer().stand_on_head());
+    if (writer().is_head(sending_->step)) return {};
+    if (sending_->step.diff.base == writer().at().state) return {};
     const Error why{ErrorKind::kConflict,
                     fmt::format("{} has gone on to another state than step {} was made from; the "
                                 "next step brings what it held",
-                                shown(desk().run()), sending_->ticket.step)};
+                                shown(writer().run()), sending_->ticket.step)};
     drop_stranded(why);
     return std::unexpected(why);
 }
 
 void PublishWorker::drop_stranded(const Error& why) {
-    const std::lock_guard baseline(desk().baseline_mutex());
+    const std::lock_guard baseline(writer().baseline_mutex());
     const std::lock_guard lock(mutex_);
     ledger_.miss(sending_->ticket, why);
     sending_.reset();
-    if (!waiting_ || waiting_->step.diff.base == desk().at().state) return;
+    if (!waiting_ || waiting_->step.diff.base == writer().at().state) return;
     ledger_.miss(waiting_->ticket, why);
     waiting_.reset();
 }
 
 /// The commit is made: the waiting step is put onto it, then the baseline follows.
 void PublishWorker::advance(PublishReport& report) {
-    const std::lock_guard baseline(desk().baseline_mutex());
+    const std::lock_guard baseline(writer().baseline_mutex());
     const PreparedStep& step = sending_->step;
     {
         const std::lock_guard lock(mutex_);
         if (waiting_ && step.diff.changed_elements > 0) rebase_waiting();
     }
     // Where the baseline had to be fetched anew, it may be there already.
-    if (desk().at().state_seq != report.seq) desk().advance(step, report);
+    if (writer().at().state_seq != report.seq) writer().advance(step, report);
 }
 
 void PublishWorker::rebase_waiting() {
     if (waiting_->step.diff.base == sending_->step.diff.result) return;
-    auto rebased = without_throwing([&] { return desk().rebase(sending_->step, waiting_->step); });
+    auto rebased =
+        without_throwing([&] { return writer().rebase(sending_->step, waiting_->step); });
     if (rebased) {
         waiting_->step = std::move(*rebased);
         return;
@@ -232,10 +233,10 @@ Result<void> PublishWorker::beat() {
         // The trainer's thread may have committed since this one saw that a heartbeat is due.
         if (!beat_every_ || now_() < last_commit_ + *beat_every_) return {};
     }
-    WISP_TRY(desk().heartbeat());
+    WISP_TRY(writer().heartbeat());
     PublishReport report;
     report.kind = name_of(CommitKind::kHeartbeat);
-    if (const auto& head = desk().head()) {
+    if (const auto& head = writer().head()) {
         report.seq = head->commit.seq;
         report.epoch = head->commit.epoch;
         report.step = head->commit.state.step;

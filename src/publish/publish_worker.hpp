@@ -2,8 +2,8 @@
 // only start() makes, whoever waits for the queue does its work: so a simulation can own every
 // step.
 //
-// Three locks, taken in this order: `desk_mutex_` by whoever talks to the store, over all its
-// requests; the desk's baseline_mutex() for the weights that the next delta is made against; and
+// Three locks, taken in this order: `writer_mutex_` by whoever talks to the store, over all its
+// requests; the writer's baseline_mutex() for the weights that the next delta is made against; and
 // `mutex_` for the queue. submit() takes the last two alone, and nobody fetches or uploads with
 // one of those.
 #pragma once
@@ -23,7 +23,7 @@ namespace wisp {
 
 class PublishWorker {
   public:
-    using Prepare = std::function<Result<PreparedStep>(PublishDesk&)>;
+    using Prepare = std::function<Result<PreparedStep>(RunWriter&)>;
     using Submitted = AsyncPublisher::Submitted;
     using Time = std::chrono::steady_clock::time_point;
     using Now = std::function<Time()>;
@@ -59,7 +59,7 @@ class PublishWorker {
         bool in_doubt = false;  // a commit of it got no answer, and may turn up yet
     };
 
-    PublishDesk& desk() { return *publisher_.state_->desk; }
+    RunWriter& writer() { return *publisher_.state_->writer; }
     bool idle() const { return !sending_ && !waiting_ && handing_ == 0; }
     bool is_due() const;
 
@@ -82,7 +82,7 @@ class PublishWorker {
     AsyncPublisher::Done done_;
     Now now_;
     std::optional<Milliseconds> beat_every_;
-    std::mutex desk_mutex_;
+    std::mutex writer_mutex_;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     // All below is guarded by mutex_, except that the thread alone changes sending_, and may read
@@ -92,7 +92,7 @@ class PublishWorker {
     std::optional<Queued> sending_;
     unsigned handing_ = 0;  // submissions under way
     unsigned awaited_ = 0;  // callers of flush()
-    bool unsettled_ = false;
+    bool needs_reconcile_ = false;
     bool stopping_ = false;
     bool ended_ = false;
     std::optional<Error> fatal_;

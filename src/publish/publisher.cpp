@@ -21,8 +21,8 @@ Publisher::~Publisher() = default;
 Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
                                   const PublishOptions& options) {
     const StopScope scope(options.run.stop);
-    WISP_ASSIGN(auto desk, PublishDesk::open(run, baseline, options));
-    return Publisher(std::make_unique<State>(State{std::move(desk), options.run.stop}));
+    WISP_ASSIGN(auto writer, RunWriter::open(run, baseline, options));
+    return Publisher(std::make_unique<State>(State{std::move(writer), options.run.stop}));
 }
 
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
@@ -32,42 +32,42 @@ Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t s
 
 Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t step) {
     const StopScope scope(state_->stop);
-    PublishDesk& desk = *state_->desk;
+    RunWriter& writer = *state_->writer;
     for (int attempt = 0;; ++attempt) {
-        WISP_ASSIGN(PreparedStep prepared, desk.prepare(weights, step));
-        auto report = desk.commit(prepared);
+        WISP_ASSIGN(PreparedStep prepared, writer.prepare(weights, step));
+        auto report = writer.commit(prepared);
         if (!report) {
             // A commit of ours whose answer was lost has turned up: stand on it and try again.
             if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) {
-                WISP_TRY(desk.settle());
+                WISP_TRY(writer.reconcile());
                 continue;
             }
             return report;
         }
-        desk.advance(prepared, *report);
+        writer.advance(prepared, *report);
         const Weights* source = weights.whole();
-        if (source == nullptr) source = desk.baseline().weights();
+        if (source == nullptr) source = writer.baseline().weights();
         if (source == nullptr) return report;
-        desk.anchor_if_due(*source, *report);
+        writer.anchor_if_due(*source, *report);
         return report;
     }
 }
 
 Result<void> Publisher::heartbeat() {
     const StopScope scope(state_->stop);
-    return state_->desk->heartbeat();
+    return state_->writer->heartbeat();
 }
 
 std::uint64_t Publisher::next_step() const {
-    return state_->desk->next_step();
+    return state_->writer->next_step();
 }
 
 const ReplicaRecord& Publisher::at() const {
-    return state_->desk->at();
+    return state_->writer->at();
 }
 
 const std::string& Publisher::run() const {
-    return state_->desk->run();
+    return state_->writer->run();
 }
 
 }  // namespace wisp

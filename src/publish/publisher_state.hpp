@@ -10,7 +10,7 @@
 namespace wisp {
 
 struct Publisher::State {
-    std::unique_ptr<PublishDesk> desk;
+    std::unique_ptr<RunWriter> writer;
     std::stop_token stop;
 };
 

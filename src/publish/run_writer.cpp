@@ -33,7 +33,7 @@ std::string this_writer() {
 
 }  // namespace
 
-PublishDesk::PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options)
+RunWriter::RunWriter(CommitLog log, Replica& baseline, const PublishOptions& options)
     : log_(std::move(log)),
       baseline_(baseline),
       options_(options),
@@ -41,47 +41,49 @@ PublishDesk::PublishDesk(CommitLog log, Replica& baseline, const PublishOptions&
                 std::max<std::uint64_t>(1, options.part_bytes)),
       writer_(this_writer()) {}
 
-Result<std::unique_ptr<PublishDesk>> PublishDesk::open(const Location& run, Replica& baseline,
-                                                       const PublishOptions& options) {
+Result<std::unique_ptr<RunWriter>> RunWriter::open(const Location& run, Replica& baseline,
+                                                   const PublishOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
-    std::unique_ptr<PublishDesk> desk(new PublishDesk(std::move(log), baseline, options));
-    WISP_TRY(desk->start());
-    return desk;
+    std::unique_ptr<RunWriter> writer(new RunWriter(std::move(log), baseline, options));
+    WISP_TRY(writer->start());
+    return writer;
 }
 
-Result<void> PublishDesk::start() {
+Result<void> RunWriter::start() {
     std::error_code error;
     const fs::path outgoing = baseline_.scratch() / "outgoing";
     fs::remove_all(outgoing, error);
     fs::create_directories(outgoing, error);
     if (error) return std::unexpected(file_error("create", outgoing, error.value()));
-    WISP_TRY(take_run());
-    WISP_TRY(load_map());
+    WISP_TRY(begin_epoch());
+    WISP_TRY(load_manifest());
     return follow_head();
 }
 
-Result<void> PublishDesk::load_map() {
-    map_ = {};
+Result<void> RunWriter::load_manifest() {
+    manifest_ = {};
     while (head_) {
-        auto map = log_.map_of(*head_);
-        if (map) {
-            map_ = std::move(*map);
+        auto manifest = log_.manifest_of(*head_);
+        if (manifest) {
+            manifest_ = std::move(*manifest);
             break;
         }
-        // Whoever slept since it read the head may find its map buried; the newest one is there.
+        // Whoever slept since it read the head may find its manifest buried; the newest one is
+        // there.
         const std::uint64_t seq = head_->commit.seq;
-        if (map.error().kind != ErrorKind::kGap) return std::unexpected(std::move(map).error());
+        if (manifest.error().kind != ErrorKind::kGap)
+            return std::unexpected(std::move(manifest).error());
         WISP_TRY(look());
-        if (head_->commit.seq == seq) return std::unexpected(std::move(map).error());
+        if (head_->commit.seq == seq) return std::unexpected(std::move(manifest).error());
     }
     return {};
 }
 
-fs::path PublishDesk::new_file(std::string_view kind) {
+fs::path RunWriter::new_file(std::string_view kind) {
     return baseline_.scratch() / "outgoing" / fmt::format("{}-{}.safetensors", kind, files_made_++);
 }
 
-Result<void> PublishDesk::look() {
+Result<void> RunWriter::look() {
     if (!head_) {
         WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
         return head_ ? accept_epoch(*head_) : Result<void>{};
@@ -107,13 +109,13 @@ Result<void> PublishDesk::look() {
     return {};
 }
 
-Result<void> PublishDesk::settle() {
+Result<void> RunWriter::reconcile() {
     WISP_TRY(look());
-    WISP_TRY(load_map());
+    WISP_TRY(load_manifest());
     return follow_head();
 }
 
-Result<void> PublishDesk::follow_head() {
+Result<void> RunWriter::follow_head() {
     FollowOptions follow;
     follow.run = options_.run;
     follow.threads = options_.threads;
@@ -138,23 +140,23 @@ Result<void> PublishDesk::follow_head() {
     if (head_ && at_.seq > head_->commit.seq) {
         // Somebody wrote since the head was read.
         WISP_TRY(look());
-        WISP_TRY(load_map());
+        WISP_TRY(load_manifest());
     }
-    unsettled_ = false;
+    needs_reconcile_ = false;
     return {};
 }
 
-std::uint64_t PublishDesk::next_step() const {
+std::uint64_t RunWriter::next_step() const {
     return head_ && head_->commit.state.seq != 0 ? head_->commit.state.step + 1 : 0;
 }
 
-std::optional<Milliseconds> PublishDesk::commit_life() const {
+std::optional<Milliseconds> RunWriter::commit_life() const {
     const Milliseconds life =
         options_.expires_after.value_or(log_.is_signed() ? kSignedLife : Milliseconds(0));
     return life.count() > 0 ? std::optional(life) : std::nullopt;
 }
 
-Commit PublishDesk::draft(CommitKind kind) const {
+Commit RunWriter::draft(CommitKind kind) const {
     Commit commit;
     commit.kind = kind;
     commit.epoch = epoch_;
@@ -171,13 +173,13 @@ Commit PublishDesk::draft(CommitKind kind) const {
     return commit;
 }
 
-/// Takes the next slot, past commits of upkeep that get in first; `place` fills in what depends on
-/// the head, again for each try.
-Result<LogEntry> PublishDesk::append_beside(
+/// Takes the next slot, past commits of maintenance that get in first; `place` fills in what
+/// depends on the head, again for each try.
+Result<LogEntry> RunWriter::append_beside(
     Commit commit, const std::function<void(Commit&, std::uint64_t seq)>& place) {
     for (int race = 0; race < kRaces; ++race) {
         if (head_) commit.floor = head_->commit.floor;
-        unsettled_ = true;
+        needs_reconcile_ = true;
         const auto draft = [&](std::uint64_t seq) {
             place(commit, seq);
             return commit;
@@ -185,8 +187,8 @@ Result<LogEntry> PublishDesk::append_beside(
         WISP_ASSIGN(auto appended, log_.append(draft, head_, options_.signer));
         if (appended.won) {
             head_ = appended.entry;
-            if (head_->commit.map) map_ = *head_->commit.map;
-            unsettled_ = false;
+            if (head_->commit.manifest) manifest_ = *head_->commit.manifest;
+            needs_reconcile_ = false;
             return std::move(appended.entry);
         }
         const Commit& other = appended.entry.commit;
@@ -199,14 +201,14 @@ Result<LogEntry> PublishDesk::append_beside(
                                     shown(log_.where().url)));
         }
         head_ = std::move(appended.entry);
-        if (head_->commit.map) map_ = *head_->commit.map;
+        if (head_->commit.manifest) manifest_ = *head_->commit.manifest;
     }
     return fail(ErrorKind::kConflict,
                 fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
 }
 
-Result<StepDraft> PublishDesk::draft_step(std::uint64_t step, const DiffReport& diff,
-                                          bool has_delta) const {
+Result<StepDraft> RunWriter::draft_step(std::uint64_t step, const DiffReport& diff,
+                                        bool has_delta) const {
     StepDraft draft;
     if (head_ && head_->commit.state.seq != 0) draft.before = head_->commit.state;
     const auto& before = draft.before;
@@ -239,7 +241,7 @@ Result<StepDraft> PublishDesk::draft_step(std::uint64_t step, const DiffReport& 
     return draft;
 }
 
-Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<AnchorEntry> anchor) {
+Result<PublishReport> RunWriter::place_step(StepDraft draft, std::optional<AnchorEntry> anchor) {
     const Stopwatch timer;
     PublishReport report = std::move(draft.report);
     const auto place = [&](Commit& placed, std::uint64_t seq) {
@@ -247,14 +249,14 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
         placed.state = {seq,
                         report.step,
                         report.state,
-                        anchor ? last.line + 1 : last.line,
-                        last.travelled + report.delta_bytes,
-                        last.count + 1};
+                        anchor ? last.chain_id + 1 : last.chain_id,
+                        last.cumulative_delta_bytes + report.delta_bytes,
+                        last.state_index + 1};
         if (!anchor) return;
         anchor->state = placed.state;
-        placed.map = map_;
-        add_anchor(*placed.map, *anchor);
-        thin(*placed.map);
+        placed.manifest = manifest_;
+        add_anchor(*placed.manifest, *anchor);
+        thin(*placed.manifest);
         placed.anchor_seq = seq;
     };
     if (anchor) {
@@ -274,7 +276,7 @@ Result<PublishReport> PublishDesk::place_step(StepDraft draft, std::optional<Anc
     return report;
 }
 
-Result<PublishReport> PublishDesk::commit(PreparedStep& step) {
+Result<PublishReport> RunWriter::commit(PreparedStep& step) {
     if (!step.coded) WISP_TRY(code(step));
     const Stopwatch upload_timer;
     const bool has_delta = !step.delta.path().empty();
@@ -301,15 +303,15 @@ Result<PublishReport> PublishDesk::commit(PreparedStep& step) {
     if (counts.reused_bytes > 0 && delta) {
         if (auto confirmed = uploader_.confirm(*delta, step.delta.path()); !confirmed) {
             // Committed all the same: the next step must stand on it.
-            unsettled_ = true;
+            needs_reconcile_ = true;
             return std::unexpected(std::move(confirmed).error());
         }
     }
     return report;
 }
 
-Result<void> PublishDesk::heartbeat() {
-    if (unsettled_) WISP_TRY(settle());
+Result<void> RunWriter::heartbeat() {
+    if (needs_reconcile_) WISP_TRY(reconcile());
     if (!head_) return {};
     Commit commit = draft(CommitKind::kHeartbeat);
     WISP_TRY(append_beside(std::move(commit), [](Commit&, std::uint64_t) {}));
@@ -317,19 +319,19 @@ Result<void> PublishDesk::heartbeat() {
     return note_head();
 }
 
-Result<void> PublishDesk::stand_on_head() {
-    if (!head_ || behind_ || at_.state_seq != head_->commit.state.seq) return settle();
-    return load_map();
+Result<void> RunWriter::stand_on_head() {
+    if (!head_ || behind_ || at_.state_seq != head_->commit.state.seq) return reconcile();
+    return load_manifest();
 }
 
-bool PublishDesk::is_head(const PreparedStep& step) const {
+bool RunWriter::is_head(const PreparedStep& step) const {
     return head_ && step.coded && head_->commit.state.digest == step.diff.result &&
            head_->commit.state.step == step.step;
 }
 
-Result<void> PublishDesk::note_head() {
+Result<void> RunWriter::note_head() {
     // A baseline that a stale reading left behind has not got the head's state: it stays where it
-    // is, and the next step is published whole or after settling.
+    // is, and the next step is published whole or after reconciling.
     if (at_.state_seq != head_->commit.state.seq) return {};
     at_ = record_at(at_, *head_);
     return baseline_.save(at_);

@@ -19,11 +19,11 @@
 
 namespace wisp {
 
-class PublishDesk {
+class RunWriter {
   public:
-    virtual ~PublishDesk() = default;
-    static Result<std::unique_ptr<PublishDesk>> open(const Location& run, Replica& baseline,
-                                                     const PublishOptions& options);
+    virtual ~RunWriter() = default;
+    static Result<std::unique_ptr<RunWriter>> open(const Location& run, Replica& baseline,
+                                                   const PublishOptions& options);
 
     /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex().
     /// kWrongBase when it is not at the state it should be at, or has another schema.
@@ -35,30 +35,30 @@ class PublishDesk {
     Result<PreparedStep> prepare_changes(ChangeStream& changes, std::uint64_t step);
     /// Brings the baseline to the head if need be; without one the step is a whole state.
     Result<PreparedStep> prepare(WeightStream& weights, std::uint64_t step);
-    /// kConflict: the run moved on by a commit of this writer whose answer was lost; call settle(),
-    /// and prepare again.
+    /// kConflict: the run moved on by a commit of this writer whose answer was lost; call
+    /// reconcile(), and prepare again.
     Result<PublishReport> commit(PreparedStep& step);
-    /// The baseline after commit(), under baseline_mutex(); what fails is mended by settle().
+    /// The baseline after commit(), under baseline_mutex(); what fails is mended by reconcile().
     void advance(const PreparedStep& step, PublishReport& report);
     /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
     void anchor_if_due(const Weights& source, PublishReport& report);
     /// Brings head and baseline to what the bucket says.
-    Result<void> settle();
+    Result<void> reconcile();
     /// `waiting`, made from the same state as `onto`, as it is after `onto`, which is committed.
     Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
     /// Reads the head alone, to learn what became of a commit whose answer was lost.
     Result<void> look();
-    Result<void> load_map();  // of the head as it was read
+    Result<void> load_manifest();  // of the head as it was read
     Result<void> heartbeat();
-    /// Map and baseline to the head as look() has read it. The baseline is left alone if it is
+    /// Manifest and baseline to the head as look() has read it. The baseline is left alone if it is
     /// there already, so that what is being prepared against it stays good.
     Result<void> stand_on_head();
     bool is_head(const PreparedStep& step) const;     // as it was read last
     std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
 
     /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
-    bool unsettled() const { return unsettled_; }
-    void set_unsettled(bool unsettled) { unsettled_ = unsettled; }
+    bool needs_reconcile() const { return needs_reconcile_; }
+    void set_needs_reconcile(bool needs_reconcile) { needs_reconcile_ = needs_reconcile; }
     /// Guards what prepare_delta() reads against advance(); of use only with several threads.
     std::mutex& baseline_mutex() { return baseline_mutex_; }
     const ReplicaRecord& at() const { return at_; }
@@ -69,9 +69,9 @@ class PublishDesk {
     std::filesystem::path new_file(std::string_view kind);
 
   protected:
-    PublishDesk(CommitLog log, Replica& baseline, const PublishOptions& options);
+    RunWriter(CommitLog log, Replica& baseline, const PublishOptions& options);
     Result<void> start();
-    /// Brings baseline and map to the head that was read last.
+    /// Brings baseline and manifest to the head that was read last.
     virtual Result<void> follow_head();
     Result<StepDraft> draft_step(std::uint64_t step, const DiffReport& diff, bool has_delta) const;
     /// Takes the slot. With an anchor the step is a whole state.
@@ -97,7 +97,7 @@ class PublishDesk {
     Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> note_head();  // after a commit that made no state
-    Result<void> take_run();
+    Result<void> begin_epoch();
     Error fenced(const LogEntry& by) const;
     Commit draft(CommitKind kind) const;
     Result<LogEntry> append_beside(Commit commit,
@@ -116,11 +116,11 @@ class PublishDesk {
     PublishOptions options_;
     Uploader uploader_;
     std::optional<LogEntry> head_;
-    RoadMap map_;
+    Manifest manifest_;
     std::uint64_t epoch_ = 0;
     std::string owner_;
     std::string writer_;
-    bool unsettled_ = true;
+    bool needs_reconcile_ = true;
     bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()
     bool dense_ = false;   // the last step changed too much to be kept
     std::atomic<std::uint64_t> files_made_ = 0;

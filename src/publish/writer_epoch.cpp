@@ -20,7 +20,7 @@ constexpr int kRaces = 100;
 // name is kept before it is used and stands in every commit: a commit whose answer was lost, to a
 // process that may have died since, is known again. The epoch tells a writer that was fenced from
 // one that never wrote; losing it costs a fence at the next start, nothing else.
-Result<std::uint64_t> PublishDesk::recall_owner() {
+Result<std::uint64_t> RunWriter::recall_owner() {
     const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
     if (!mapped && mapped.error().kind != ErrorKind::kNotFound) {
         return std::unexpected(mapped.error());
@@ -42,14 +42,14 @@ Result<std::uint64_t> PublishDesk::recall_owner() {
     return std::uint64_t{0};
 }
 
-Result<void> PublishDesk::keep_owner() const {
+Result<void> RunWriter::keep_owner() const {
     const nlohmann::json json = {{"run", log_.run()}, {"owner", owner_}, {"epoch", epoch_}};
     WISP_ASSIGN(auto file, PendingFile::create(baseline_.scratch() / "writer.json"));
     WISP_TRY(file.append(as_bytes(json.dump())));
     return file.commit();
 }
 
-Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
+Result<void> RunWriter::accept_epoch(const LogEntry& head) {
     if (head.commit.epoch <= epoch_) return {};
     if (head.commit.owner != owner_) return std::unexpected(fenced(head));
     // A rewind of ours whose answer was lost.
@@ -58,7 +58,7 @@ Result<void> PublishDesk::accept_epoch(const LogEntry& head) {
     return {};
 }
 
-Error PublishDesk::fenced(const LogEntry& by) const {
+Error RunWriter::fenced(const LogEntry& by) const {
     return Error{
         ErrorKind::kFenced,
         fmt::format("{} was taken over by {} with epoch {} (this writer has {}); stop, or "
@@ -66,7 +66,7 @@ Error PublishDesk::fenced(const LogEntry& by) const {
                     shown(log_.where().url), shown(by.commit.writer), by.commit.epoch, epoch_)};
 }
 
-Result<void> PublishDesk::take_run() {
+Result<void> RunWriter::begin_epoch() {
     WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
     WISP_ASSIGN(const std::uint64_t remembered, recall_owner());
     epoch_ = remembered;

@@ -50,11 +50,12 @@ Result<Created> RetryStore::create(const std::string& key, std::span<const std::
         if (!result && result.error().kind == ErrorKind::kUnavailable) doubtful = true;
         return result;
     });
-    const bool settled = !created || *created == Created::kNew || !doubtful;
-    return settled ? created : settle_doubt(key, bytes);
+    const bool decided = !created || *created == Created::kNew || !doubtful;
+    return decided ? created : resolve_doubt(key, bytes);
 }
 
-Result<Created> RetryStore::settle_doubt(const std::string& key, std::span<const std::byte> bytes) {
+Result<Created> RetryStore::resolve_doubt(const std::string& key,
+                                          std::span<const std::byte> bytes) {
     std::vector<std::byte> found(bytes.size() + 1);
     auto count = read(key, 0, found);
     if (!count && count.error().kind == ErrorKind::kNotFound) {

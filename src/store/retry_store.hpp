@@ -54,7 +54,7 @@ class RetryStore : public Store {
     auto persist(Call call);
     /// False when it is time to give up; else the pause lies behind us.
     bool pause_after(const Error& error, Patience& patience);
-    Result<Created> settle_doubt(const std::string& key, std::span<const std::byte> bytes);
+    Result<Created> resolve_doubt(const std::string& key, std::span<const std::byte> bytes);
 
     std::shared_ptr<Store> inner_;
     RetryPlan plan_;

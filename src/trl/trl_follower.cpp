@@ -42,7 +42,7 @@ struct TrlFollower::State {
 
     Replica& replica;
     FollowOptions options;
-    ToldEvents events{options.on_event};
+    EventListener events{options.on_event};
     TrlBucket bucket;
     std::string run;
     Random random;

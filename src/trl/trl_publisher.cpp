@@ -57,10 +57,10 @@ Result<Newest> find_newest(TrlBucket& bucket) {
     return newest;
 }
 
-class TrlDesk {
+class TrlWriter {
   public:
-    TrlDesk(const Location& where, Replica& baseline, const Weights& weights,
-            const TrlPublishOptions& options)
+    TrlWriter(const Location& where, Replica& baseline, const Weights& weights,
+              const TrlPublishOptions& options)
         : where_(where),
           baseline_(baseline),
           weights_(weights),
@@ -253,7 +253,7 @@ Result<PublishReport> publish_trl(const Location& where, Replica& baseline, cons
                     "TRL cannot read the compact codec; publish into its layout with --codec plain "
                     "or gap");
     }
-    return TrlDesk(where, baseline, weights, options).publish(step);
+    return TrlWriter(where, baseline, weights, options).publish(step);
 }
 
 }  // namespace wisp

@@ -140,7 +140,7 @@ ReplicaRecord trl_record(const std::string& run, const TrlStand& stand) {
     ReplicaRecord record;
     record.run = run;
     record.epoch = stand.proven ? 1 : 0;
-    record.seq = record.state_seq = record.count = stand.step + 1;
+    record.seq = record.state_seq = record.state_index = stand.step + 1;
     record.step = stand.step;
     record.state = stand.state;
     return record;

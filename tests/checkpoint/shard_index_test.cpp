@@ -6,7 +6,7 @@
 namespace wisp::testing {
 namespace {
 
-std::string map_to(std::string_view file) {
+std::string manifest_to(std::string_view file) {
     return R"({"weight_map":{"t":")" + std::string(file) + R"("}})";
 }
 
@@ -21,15 +21,16 @@ TEST(ShardIndex, MapsTensorsToFiles) {
 }
 
 TEST(ShardIndex, RejectsNamesThatAreMoreThanAName) {
-    EXPECT_EQ(outcome_of(parse_shard_index(map_to("x.safetensors"), "i")), "ok");
+    EXPECT_EQ(outcome_of(parse_shard_index(manifest_to("x.safetensors"), "i")), "ok");
     for (const char* name :
          {"../x.safetensors", "/etc/x.safetensors", "a/x.safetensors", "a\\\\x.safetensors",
           ".x.safetensors", ".safetensors", "x.bin", "x.safetensors.json", "",
           "x\\u0000.safetensors", "..", "x.safetensors/"}) {
-        EXPECT_EQ(outcome_of(parse_shard_index(map_to(name), "i")), "corrupt") << name;
+        EXPECT_EQ(outcome_of(parse_shard_index(manifest_to(name), "i")), "corrupt") << name;
     }
-    EXPECT_EQ(outcome_of(parse_shard_index(map_to(std::string(250, 'x') + ".safetensors"), "i")),
-              "corrupt");
+    EXPECT_EQ(
+        outcome_of(parse_shard_index(manifest_to(std::string(250, 'x') + ".safetensors"), "i")),
+        "corrupt");
 }
 
 TEST(ShardIndex, RejectsWhatIsNotAnIndex) {

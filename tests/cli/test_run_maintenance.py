@@ -153,7 +153,7 @@ def test_export_refuses_steps_and_folders_it_cannot_write(trainer, tmp_path):
     refused((ERROR, 11), "export", trainer.url, "-o", tmp_path / "there", within=tmp_path / "there")
 
 
-def test_upkeep_of_a_signed_run_needs_trust_and_a_key(tmp_path):
+def test_maintenance_of_a_signed_run_needs_trust_and_a_key(tmp_path):
     trainer = runs.Trainer(tmp_path, "signed")
     for name in ("trainer", "stranger"):
         wisp("key", "new", tmp_path / f"{name}.key")
@@ -175,7 +175,7 @@ def test_upkeep_of_a_signed_run_needs_trust_and_a_key(tmp_path):
         refused(DENIED, verb[0], trainer.url, *verb[1:], "--trust", tmp_path / "stranger.key.pub")
 
 
-def test_upkeep_where_there_is_no_run_is_exit_10(tmp_path):
+def test_maintenance_where_there_is_no_run_is_exit_10(tmp_path):
     for verb in (["compact"], ["retain"], ["scrub"], ["export", "-o", tmp_path / "out"]):
         refused(NO_RUN, verb[0], tmp_path / "none", *verb[1:], names=["none"], within=tmp_path)
 

@@ -35,7 +35,7 @@ TEST(DeliverChanges, HandsOverTheSameWhetherKeptOrDecodedAgain) {
     const Checkpoint old_state = value_of(Checkpoint::open(steps.state(0)));
     const DiffReport diffed =
         value_of(diff(old_state, value_of(Checkpoint::open(steps.state(1))), delta));
-    const auto kept = handed(old_state, delta, limits::kKeptChangeBytes);
+    const auto kept = handed(old_state, delta, limits::kChangeBufferBytes);
     EXPECT_EQ(handed(old_state, delta, 0), kept);
     std::uint64_t count = 0;
     for (const Handed& block : kept) count += block.changes.count();

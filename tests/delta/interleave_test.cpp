@@ -1,4 +1,4 @@
-// The weave record: what it says is used, byte for byte, or refused.
+// The table record: what it says is used, byte for byte, or refused.
 #include "delta/interleave.hpp"
 
 #include <gtest/gtest.h>
@@ -10,109 +10,109 @@
 namespace wisp::testing {
 namespace {
 
-Bytes woven(const Weave& weave, std::string_view strands) {
-    Bytes bytes = write_weave(weave);
-    append_text(bytes, strands);
+Bytes interleaved(const InterleaveTable& table, std::string_view segments) {
+    Bytes bytes = write_interleave_table(table);
+    append_text(bytes, segments);
     return bytes;
 }
 
-Weave sample() {
-    Weave weave;
-    weave.add(0, 3);
-    weave.add(1, 2);
-    weave.add(0, 1);
-    weave.add(2, 4);
-    return weave;
+InterleaveTable sample() {
+    InterleaveTable table;
+    table.add(0, 3);
+    table.add(1, 2);
+    table.add(0, 1);
+    table.add(2, 4);
+    return table;
 }
 
-void expect_refused(const Weave& weave, std::string_view strands) {
-    const auto parsed = parse_weave(woven(weave, strands));
+void expect_refused(const InterleaveTable& table, std::string_view segments) {
+    const auto parsed = parse_interleaved(interleaved(table, segments));
     ASSERT_FALSE(parsed);
     EXPECT_EQ(parsed.error().kind, ErrorKind::kCorrupt);
 }
 
-TEST(Weave, PutsStrandsTogetherInTheOrderOfTheRuns) {
+TEST(InterleaveTable, PutsSegmentsTogetherInTheOrderOfTheExtents) {
     const TempFolder folder;
-    write_bytes(folder / "woven", woven(sample(),
-                                        "abcd"
-                                        "XY"
-                                        "1234"));
-    value_of(assemble_woven(folder / "woven", folder / "file"));
+    write_bytes(folder / "interleaved", interleaved(sample(),
+                                                    "abcd"
+                                                    "XY"
+                                                    "1234"));
+    value_of(assemble_interleaved(folder / "interleaved", folder / "file"));
     EXPECT_EQ(as_text(read_bytes(folder / "file")), "abcXYd1234");
 }
 
-TEST(Weave, IsReadBackAsItWasWritten) {
-    const auto parsed = value_of(parse_weave(woven(sample(), "0123456789")));
-    EXPECT_EQ(parsed.weave, sample());
+TEST(InterleaveTable, IsReadBackAsItWasWritten) {
+    const auto parsed = value_of(parse_interleaved(interleaved(sample(), "0123456789")));
+    EXPECT_EQ(parsed.table, sample());
     EXPECT_EQ(parsed.file_bytes, 10);
 }
 
-TEST(Weave, JoinsRunsOfOneStrandAndLeavesOutEmptyOnes) {
-    Weave weave;
-    weave.add(0, 1);
-    weave.add(1, 0);
-    weave.add(0, 2);
-    EXPECT_EQ(weave.runs, (std::vector<WeaveRun>{{0, 3}}));
+TEST(InterleaveTable, JoinsExtentsOfOneSegmentAndLeavesOutEmptyOnes) {
+    InterleaveTable table;
+    table.add(0, 1);
+    table.add(1, 0);
+    table.add(0, 2);
+    EXPECT_EQ(table.extents, (std::vector<Extent>{{0, 3}}));
 }
 
-TEST(Weave, RefusesWhatDoesNotAddUp) {
+TEST(InterleaveTable, RefusesWhatDoesNotAddUp) {
     expect_refused(sample(), "012345678");
     expect_refused(sample(), "0123456789a");
-    Weave past = sample();
-    past.runs[1].bytes = 3;
+    InterleaveTable past = sample();
+    past.extents[1].bytes = 3;
     expect_refused(past, "0123456789");
-    Weave unknown = sample();
-    unknown.runs[1].strand = 3;
+    InterleaveTable unknown = sample();
+    unknown.extents[1].segment = 3;
     expect_refused(unknown, "0123456789");
-    Weave left_over = sample();
-    left_over.runs.pop_back();
+    InterleaveTable left_over = sample();
+    left_over.extents.pop_back();
     expect_refused(left_over, "0123456789");
-    Weave empty_run = sample();
-    empty_run.runs.insert(empty_run.runs.begin(), {1, 0});
+    InterleaveTable empty_run = sample();
+    empty_run.extents.insert(empty_run.extents.begin(), {1, 0});
     expect_refused(empty_run, "0123456789");
-    Weave cut = sample();
-    cut.runs[0].bytes = 2;
-    cut.runs.insert(cut.runs.begin(), {0, 1});
+    InterleaveTable cut = sample();
+    cut.extents[0].bytes = 2;
+    cut.extents.insert(cut.extents.begin(), {0, 1});
     expect_refused(cut, "0123456789");
-    Weave empty_strand = sample();
-    empty_strand.strand_bytes.push_back(0);
-    expect_refused(empty_strand, "0123456789");
+    InterleaveTable empty_segment = sample();
+    empty_segment.segment_bytes.push_back(0);
+    expect_refused(empty_segment, "0123456789");
     expect_refused({}, "");
 }
 
-TEST(Weave, RefusesSizesThatOverflowOrCannotBeThere) {
-    Weave overflowing;
-    overflowing.strand_bytes = {UINT64_MAX, 2};
-    overflowing.runs = {{0, UINT64_MAX}, {1, 2}};
+TEST(InterleaveTable, RefusesSizesThatOverflowOrCannotBeThere) {
+    InterleaveTable overflowing;
+    overflowing.segment_bytes = {UINT64_MAX, 2};
+    overflowing.extents = {{0, UINT64_MAX}, {1, 2}};
     expect_refused(overflowing, "0123456789");
     Bytes many;
-    append_text(many, "wisp weave 1");
+    append_text(many, "wisp interleave 1");
     append_fixed<std::uint8_t>(many, 0);
     append_varint(many, 1);
     append_varint(many, 1);
     append_varint(many, UINT64_MAX / 4);
     append_text(many, "0123456789");
-    EXPECT_FALSE(parse_weave(many));
+    EXPECT_FALSE(parse_interleaved(many));
 }
 
-TEST(Weave, RefusesEveryCutAndUnknownFlags) {
-    const Bytes good = woven(sample(), "0123456789");
+TEST(InterleaveTable, RefusesEveryCutAndUnknownFlags) {
+    const Bytes good = interleaved(sample(), "0123456789");
     for (std::size_t size = 0; size < good.size(); ++size) {
-        EXPECT_FALSE(parse_weave(std::span(good).first(size))) << size;
+        EXPECT_FALSE(parse_interleaved(std::span(good).first(size))) << size;
     }
     Bytes flagged = good;
     flagged[12] = std::byte{2};
-    const auto parsed = parse_weave(flagged);
+    const auto parsed = parse_interleaved(flagged);
     ASSERT_FALSE(parsed);
     EXPECT_EQ(parsed.error().kind, ErrorKind::kUnsupported);
 }
 
-TEST(Weave, RefusesAnOpenSealInWhatIsNoDelta) {
+TEST(InterleaveTable, RefusesAnOpenSealInWhatIsNoDelta) {
     const TempFolder folder;
-    Weave weave = sample();
-    weave.open_seal = true;
-    write_bytes(folder / "woven", woven(weave, "abcdXY1234"));
-    const auto assembled = assemble_woven(folder / "woven", folder / "file");
+    InterleaveTable table = sample();
+    table.open_seal = true;
+    write_bytes(folder / "interleaved", interleaved(table, "abcdXY1234"));
+    const auto assembled = assemble_interleaved(folder / "interleaved", folder / "file");
     ASSERT_FALSE(assembled);
     EXPECT_EQ(assembled.error().kind, ErrorKind::kCorrupt);
     EXPECT_FALSE(fs::exists(folder / "file"));

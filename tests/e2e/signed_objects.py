@@ -34,7 +34,7 @@ def line_of(body):
 def follower_of(objects, seq, **changes):
     """What stands after commit `seq` and makes no state, before it is signed."""
     body = read(objects, seq)
-    for field in ("delta", "base", "map", "rewind_from", "ancestors"):
+    for field in ("delta", "base", "manifest", "rewind_from", "ancestors"):
         body.pop(field, None)
     body.update(seq=seq + 1, previous={"seq": seq, "hash": hash_of(objects, seq)}, **changes)
     return body

@@ -60,7 +60,7 @@ def victims(session):
     place = session.place
     commits = place.keys("commits/")
     log = session.log()
-    maps = [c["seq"] for c in log if c["kind"] in ("anchor", "compact", "merge", "map")]
+    maps = [c["seq"] for c in log if c["kind"] in ("anchor", "compact", "merge", "manifest")]
     deltas = [k for k in place.keys("deltas/") if "_from_" not in k]
     merged = [k for k in place.keys("deltas/") if "_from_" in k]
     anchors = place.keys("anchors/")
@@ -74,7 +74,7 @@ def victims(session):
     if merged:
         found["merged delta"] = merged[-1]
     for seq in maps[-1:]:
-        found["map"] = next(k for k in commits if k.endswith(f"{seq:020}"))
+        found["manifest"] = next(k for k in commits if k.endswith(f"{seq:020}"))
     return found
 
 

@@ -135,13 +135,13 @@ def test_history_rewritten_with_a_stolen_key_is_noticed(session, tmp_path):
     """The commit that carries the map, with another config.json, under a certificate that ended."""
     session.publish_signed(0, 1)
     objects = session.place.objects
-    carrier = max(s for s in range(1, forge.head_seq(objects) + 1) if "map" in forge.read(objects, s))
+    carrier = max(s for s in range(1, forge.head_seq(objects) + 1) if "manifest" in forge.read(objects, s))
     body = forge.read(objects, carrier)
     forged = b'{"forged": true}'
     digest = forge.hashlib.sha256(forged).hexdigest()
     key = f"anchors/step_000000-e1-{digest[:16]}.file"
     (objects / key).write_bytes(forged)
-    body["map"]["anchors"][0]["files"].append(
+    body["manifest"]["anchors"][0]["files"].append(
         {"name": "config.json", "parts": [{"key": key, "bytes": len(forged), "sha256": digest}]})
     line = forge.line_of(body)
     block = forge.signature(tmp_path, session.keys / "trainer.key", line,
@@ -156,9 +156,9 @@ def test_history_rewritten_with_a_stolen_key_is_noticed(session, tmp_path):
 
 def attacks(objects, run_id):
     head = forge.head_seq(objects)
-    empty = {"anchors": [], "roads": []}
+    empty = {"anchors": [], "merged_deltas": []}
     merge = forge.follower_of(objects, head, kind="merge", map=empty)
-    merge.pop("map_at", None)
+    merge.pop("manifest_at", None)
     fence = forge.follower_of(objects, head, kind="fence", owner="e" * 32)
     fence["epoch"] += 1
     tombstone = {"wisp": "tombstone", "version": 1, "run": run_id, "seq": head + 1,

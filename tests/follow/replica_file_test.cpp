@@ -22,9 +22,9 @@ ReplicaRecord record_at(std::uint64_t seq) {
     record.state_seq = seq;
     record.step = seq * 10;
     record.state = {seq, ~seq};
-    record.line = 2;
-    record.travelled = 12345;
-    record.count = 17;
+    record.chain_id = 2;
+    record.cumulative_delta_bytes = 12345;
+    record.state_index = 17;
     record.certificate_serial = 5;
     return record;
 }

@@ -40,11 +40,12 @@ TEST_F(ScratchLock, OneShardedTrainerAtATime) {
     const Location run{std::make_shared<MemoryStore>(), "run", "memory:run"};
     value_of(init_run(run, {}));
     {
-        const WovenPublisher first = value_of(WovenPublisher::open(run, folder_ / "scratch", {}));
-        EXPECT_EQ(outcome_of(WovenPublisher::open(run, folder_ / "scratch", {})), "conflict");
+        const ShardedPublisher first =
+            value_of(ShardedPublisher::open(run, folder_ / "scratch", {}));
+        EXPECT_EQ(outcome_of(ShardedPublisher::open(run, folder_ / "scratch", {})), "conflict");
         EXPECT_EQ(outcome_of(open()), "conflict");
     }
-    value_of(WovenPublisher::open(run, folder_ / "scratch", {}));
+    value_of(ShardedPublisher::open(run, folder_ / "scratch", {}));
 }
 
 TEST_F(ScratchLock, AForkedChildNeitherHoldsNorReleasesIt) {

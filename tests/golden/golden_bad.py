@@ -22,7 +22,7 @@ def bad_container():
     duplicate = "A reader MUST reject: duplicate keys at any level"
     rules = {"duplicate": duplicate, "field": duplicate,
              "type": "fields other than these three, values of another"}
-    map_rule = 'The header maps names to `{"dtype", "shape", "data_offsets": [begin, end]}` and MAY hold `__metadata__`, an object of strings.'
+    manifest_rule = 'The header maps names to `{"dtype", "shape", "data_offsets": [begin, end]}` and MAY hold `__metadata__`, an object of strings.'
     numbers, json_type = "numbers that are not plain digits (no sign, fraction or exponent) or not below 2^64", rules["type"]
     size, header_rule = "`u64`, at most 100,000,000", "JSON object, first byte `{`, MAY end in white space"
     length = "a tensor whose length is not what dtype and shape say"
@@ -55,20 +55,20 @@ def bad_container():
         "duplicate_metadata": (rules["duplicate"], pack(b'{"__metadata__":{},"__metadata__":{},' + text[1:], data)),
         "duplicate_metadata_key": (rules["duplicate"], pack(b'{"__metadata__":{"a":"1","a":"1"},' + text[1:], data)),
         "field_unknown": (rules["field"], entry(note="x")),
-        "field_missing_dtype": (map_rule, swap(b'"dtype":"I32",', b"")),
-        "field_missing_shape": (map_rule, swap(b'"dtype":"I32","shape":[2],', b'"dtype":"I32",')),
-        "field_missing_offsets": (map_rule, swap(b',"data_offsets":[0,8]', b"")),
-        "type_metadata_not_object": (map_rule, pack({"__metadata__": ["a"], **h}, data)),
-        "type_metadata_null": (map_rule, pack({"__metadata__": None, **h}, data)),
-        "type_metadata_value_number": (map_rule, pack({"__metadata__": {"a": 1}, **h}, data)),
-        "type_metadata_value_object": (map_rule, pack({"__metadata__": {"a": {}}, **h}, data)),
+        "field_missing_dtype": (manifest_rule, swap(b'"dtype":"I32",', b"")),
+        "field_missing_shape": (manifest_rule, swap(b'"dtype":"I32","shape":[2],', b'"dtype":"I32",')),
+        "field_missing_offsets": (manifest_rule, swap(b',"data_offsets":[0,8]', b"")),
+        "type_metadata_not_object": (manifest_rule, pack({"__metadata__": ["a"], **h}, data)),
+        "type_metadata_null": (manifest_rule, pack({"__metadata__": None, **h}, data)),
+        "type_metadata_value_number": (manifest_rule, pack({"__metadata__": {"a": 1}, **h}, data)),
+        "type_metadata_value_object": (manifest_rule, pack({"__metadata__": {"a": {}}, **h}, data)),
         "type_tensor_not_object": (json_type, pack({**h, "x.indices": 3}, data)),
         "type_dtype_number": (json_type, entry(dtype=32)),
         "type_shape_number": (json_type, entry(shape=2)),
         "type_shape_of_strings": (json_type, entry(shape=["2"])),
         "type_shape_of_booleans": (json_type, entry(shape=[True, 2])),
-        "type_offsets_of_one": (map_rule, entry(data_offsets=[8])),
-        "type_offsets_of_three": (map_rule, entry(data_offsets=[0, 8, 8])),
+        "type_offsets_of_one": (manifest_rule, entry(data_offsets=[8])),
+        "type_offsets_of_three": (manifest_rule, entry(data_offsets=[0, 8, 8])),
         "type_offsets_null": (json_type, entry(data_offsets=[None, 8])),
         "number_negative": (numbers, entry(shape=[-2, -1])),
         "number_with_fraction": (numbers, entry(shape=[2.5])),

@@ -50,16 +50,18 @@ TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {
 
 TEST(CommitRefusal, OfAMissingField) {
     const Json step = Json::parse(write_commit(step_commit()));
-    const std::set<std::string> optional = {"owner",     "expires_ms", "rewind_from", "delta",
-                                            "ancestors", "map_at",     "previous",    "check"};
+    const std::set<std::string> optional = {"owner",     "expires_ms",  "rewind_from", "delta",
+                                            "ancestors", "manifest_at", "previous",    "check"};
     for (const auto& [name, value] : step.items()) {
         if (optional.contains(name)) continue;
         EXPECT_NE(refusal(step_commit(), [&](Json& json) { json.erase(name); }), "") << name;
     }
-    for (const char* name : {"seq", "step", "digest", "line", "travelled", "count"}) {
+    for (const char* name :
+         {"seq", "step", "digest", "chain_id", "cumulative_delta_bytes", "state_index"}) {
         expect_refused(step_commit(), [&](Json& json) { json["state"].erase(name); }, name);
         expect_refused(
-            map_commit(), [&](Json& json) { json["map"]["roads"][0]["to"].erase(name); }, name);
+            manifest_commit(),
+            [&](Json& json) { json["manifest"]["merged_deltas"][0]["to"].erase(name); }, name);
     }
     for (const char* name : {"key", "bytes", "sha256"}) {
         expect_refused(
@@ -106,11 +108,13 @@ TEST(CommitRefusal, OfFileNamesThatAreNotPlain) {
     for (const std::string name : {"", ".", "..", ".wisp", "../model.safetensors", "a/b", "a\\b",
                                    "/etc/passwd", "a\nb", "model safetensors"}) {
         expect_refused(
-            map_commit(), [&](Json& json) { json["map"]["anchors"][0]["files"][0]["name"] = name; },
+            manifest_commit(),
+            [&](Json& json) { json["manifest"]["anchors"][0]["files"][0]["name"] = name; },
             "the file name");
     }
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["anchors"][0]["files"][0].erase("name"); },
+        manifest_commit(),
+        [](Json& json) { json["manifest"]["anchors"][0]["files"][0].erase("name"); },
         "without a name");
 }
 
@@ -140,12 +144,12 @@ TEST(CommitRefusal, OfFilesWithoutPartsAndSizesThatOverflow) {
 }
 
 TEST(CommitRefusal, OfListsThatAreTooLong) {
-    Commit commit = map_commit();
+    Commit commit = manifest_commit();
     expect_refused(
         commit,
         [](Json& json) {
             Json entry = Json::object();
-            json["map"]["roads"] = Json(limits::kMapEntries + 1, entry);
+            json["manifest"]["merged_deltas"] = Json(limits::kManifestEntries + 1, entry);
         },
         "more than 4096");
     expect_refused(
@@ -155,31 +159,37 @@ TEST(CommitRefusal, OfListsThatAreTooLong) {
 
 TEST(CommitRefusal, OfAMapOutOfOrder) {
     expect_refused(
-        map_commit(),
-        [](Json& json) { std::swap(json["map"]["anchors"][0], json["map"]["anchors"][1]); },
+        manifest_commit(),
+        [](Json& json) {
+            std::swap(json["manifest"]["anchors"][0], json["manifest"]["anchors"][1]);
+        },
         "anchors out of order");
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["anchors"][1] = json["map"]["anchors"][0]; },
+        manifest_commit(),
+        [](Json& json) { json["manifest"]["anchors"][1] = json["manifest"]["anchors"][0]; },
         "anchors out of order");
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["anchors"][1]["state"]["seq"] = 7; },
+        manifest_commit(), [](Json& json) { json["manifest"]["anchors"][1]["state"]["seq"] = 7; },
         "yet to come");
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["anchors"][0]["files"] = Json::array(); },
+        manifest_commit(),
+        [](Json& json) { json["manifest"]["anchors"][0]["files"] = Json::array(); },
         "without files");
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["roads"][1]["to"]["seq"] = 7; }, "forward");
+        manifest_commit(),
+        [](Json& json) { json["manifest"]["merged_deltas"][1]["to"]["seq"] = 7; }, "forward");
     expect_refused(
-        map_commit(), [](Json& json) { json["map"]["roads"][1]["from"]["seq"] = 6; }, "forward");
+        manifest_commit(),
+        [](Json& json) { json["manifest"]["merged_deltas"][1]["from"]["seq"] = 6; }, "forward");
 }
 
 TEST(CommitRefusal, OfAMapThatIsNotWhereItSays) {
-    const Json at = Json::parse(write_commit(step_commit()))["map_at"];
-    expect_refused(map_commit(), [&](Json& json) { json["map_at"] = at; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 7; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 8; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["map_at"]["seq"] = 0; }, "no commit");
-    expect_refused(step_commit(), [](Json& json) { json["map_at"].erase("hash"); }, "hash");
+    const Json at = Json::parse(write_commit(step_commit()))["manifest_at"];
+    expect_refused(manifest_commit(), [&](Json& json) { json["manifest_at"] = at; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 7; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 8; }, "a map");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 0; }, "no commit");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"].erase("hash"); }, "hash");
 }
 
 TEST(CommitRefusal, OfAChainThatDoesNotLeadBack) {
@@ -216,7 +226,7 @@ TEST(CommitRefusal, OfAKindThatDoesNotFit) {
         expect_refused(step_commit(), [&](Json& json) { json["kind"] = kind; }, "kind");
     }
     for (const char* kind : {"delta", "branch"}) {
-        expect_refused(map_commit(), [&](Json& json) { json["kind"] = kind; }, "kind");
+        expect_refused(manifest_commit(), [&](Json& json) { json["kind"] = kind; }, "kind");
     }
     expect_refused(step_commit(), [](Json& json) { json["kind"] = "other"; }, "unknown kind");
     expect_refused(step_commit(), [](Json& json) { json["kind"] = "Delta"; }, "unknown kind");
@@ -234,7 +244,7 @@ TEST(CommitRefusal, OfADeltaWithoutABase) {
         },
         "without a base");
     expect_refused(
-        map_commit(),
+        manifest_commit(),
         [](Json& json) {
             json["delta"] = Json::parse(write_commit(step_commit()))["delta"];
             json["base"] = hex_of('1', 32);

@@ -36,8 +36,8 @@ void expect_equal(const Commit& read, const Commit& written) {
     EXPECT_EQ(read.rewind_from, written.rewind_from);
     EXPECT_EQ(read.floor, written.floor);
     EXPECT_EQ(read.anchor_seq, written.anchor_seq);
-    EXPECT_EQ(read.map_at, written.map_at);
-    EXPECT_EQ(read.map, written.map);
+    EXPECT_EQ(read.manifest_at, written.manifest_at);
+    EXPECT_EQ(read.manifest, written.manifest);
 }
 
 Commit round_trip(const Commit& commit) {
@@ -65,7 +65,7 @@ TEST(Commit, KeepsEveryFieldOfAStep) {
 }
 
 TEST(Commit, KeepsEveryFieldOfAMap) {
-    round_trip(map_commit());
+    round_trip(manifest_commit());
 }
 
 TEST(Commit, LeavesOutWhatThereIsNot) {
@@ -80,7 +80,7 @@ TEST(Commit, LeavesOutWhatThereIsNot) {
     commit.delta.reset();
     commit.rewind_from.reset();
     commit.floor = commit.anchor_seq = 0;
-    commit.map_at = {};
+    commit.manifest_at = {};
     round_trip(commit);
     const std::string text = write_commit(commit);
     for (const char* absent :
@@ -92,11 +92,11 @@ TEST(Commit, LeavesOutWhatThereIsNot) {
 TEST(Commit, KeepsEveryKind) {
     for (const CommitKind kind : {CommitKind::kAnchor, CommitKind::kMerge, CommitKind::kFloor,
                                   CommitKind::kFence, CommitKind::kHeartbeat}) {
-        Commit commit = map_commit();
+        Commit commit = manifest_commit();
         commit.kind = kind;
         EXPECT_EQ(round_trip(commit).kind, kind) << name_of(kind);
     }
-    Commit branch = map_commit();
+    Commit branch = manifest_commit();
     branch.kind = CommitKind::kBranch;
     branch.state = state_at(7);
     branch.base = branch.state.digest;
@@ -106,7 +106,7 @@ TEST(Commit, KeepsEveryKind) {
 TEST(Commit, KeepsTheLargestNumbers) {
     Commit commit = step_commit();
     commit.seq = commit.state.seq = ~std::uint64_t{0};
-    commit.state.travelled = commit.state.step = commit.epoch = ~std::uint64_t{0};
+    commit.state.cumulative_delta_bytes = commit.state.step = commit.epoch = ~std::uint64_t{0};
     commit.time_ms = std::int64_t{1} << 53;
     round_trip(commit);
 }
@@ -250,20 +250,21 @@ TEST(Commit, SaysThatItNeedsANewerWisp) {
 
 TEST(Commit, AWovenFileIsAnnouncedToReadersThatDoNotKnowIt) {
     Commit step = step_commit();
-    step.delta->woven = true;
+    step.delta->interleaved = true;
     const std::string text = write_commit(step);
-    EXPECT_NE(text.find("\"must\":[\"woven\"]"), std::string::npos);
+    EXPECT_NE(text.find("\"must\":[\"interleaved\"]"), std::string::npos);
     EXPECT_EQ(value_of(parse_commit(text, "it")).commit.delta, step.delta);
-    Commit map = map_commit();
-    map.map->anchors[0].files[0].woven = true;
-    EXPECT_EQ(value_of(parse_commit(write_commit(map), "it")).commit.map, map.map);
+    Commit manifest = manifest_commit();
+    manifest.manifest->anchors[0].files[0].interleaved = true;
+    EXPECT_EQ(value_of(parse_commit(write_commit(manifest), "it")).commit.manifest,
+              manifest.manifest);
     Json json = Json::parse(text);
     json.erase("must");
     EXPECT_EQ(parse_outcome(json.dump() + "\n"), "corrupt");
-    json["must"] = {"woven", "knitted"};
+    json["must"] = {"interleaved", "knitted"};
     EXPECT_EQ(parse_outcome(json.dump() + "\n"), "unsupported");
-    json["must"] = {"woven"};
-    json["delta"]["woven"] = 1;
+    json["must"] = {"interleaved"};
+    json["delta"]["interleaved"] = 1;
     EXPECT_EQ(parse_outcome(json.dump() + "\n"), "corrupt");
 }
 

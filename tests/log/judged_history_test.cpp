@@ -77,8 +77,8 @@ class JudgedHistory : public ::testing::Test {
         options.run.trust.keys = {root_.public_key()};
         return options;
     }
-    UpkeepOptions upkeep() const {
-        UpkeepOptions options;
+    MaintenanceOptions maintenance() const {
+        MaintenanceOptions options;
         options.run = at_clock();
         options.signer = signer_;
         return options;
@@ -108,8 +108,9 @@ class JudgedHistory : public ::testing::Test {
         Commit commit = value_of(parse_commit(before, "it")).commit;
         commit.previous = {seq, to_hex(sha256(as_bytes(before)))};
         commit.ancestors.clear();
-        commit.map_at = commit.map ? CommitRef{seq, commit.previous.hash} : commit.map_at;
-        commit.map.reset();
+        commit.manifest_at =
+            commit.manifest ? CommitRef{seq, commit.previous.hash} : commit.manifest_at;
+        commit.manifest.reset();
         commit.base.reset();
         commit.delta.reset();
         commit.rewind_from.reset();
@@ -273,14 +274,15 @@ TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     Commit rewritten;
     for (std::uint64_t seq = 1; seq <= head_seq(); ++seq) {
         const Commit commit = value_of(parse_commit(text_at(seq), "it")).commit;
-        if (commit.map) rewritten = commit, at = seq;
+        if (commit.manifest) rewritten = commit, at = seq;
     }
     ASSERT_NE(at, 0U);
     const auto config = as_bytes("{\"forged\":true}");
     const std::string hash = to_hex(sha256(config));
     const std::string key = "anchors/step_000000-e1-" + hash.substr(0, 16) + ".file";
     value_of(store_->put(run_.key(key), config));
-    rewritten.map->anchors[0].files.push_back({"config.json", "", {{key, config.size(), hash}}});
+    rewritten.manifest->anchors[0].files.push_back(
+        {"config.json", "", {{key, config.size(), hash}}});
     std::string text = write_commit(rewritten);
     text += value_of(
         write_signature_block(signer_->key, signer_->certificate, "commit", as_bytes(text)));
@@ -290,9 +292,9 @@ TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     clock_->advance(kDay * 31);
     Follower follower = follow(*replica_);
     EXPECT_EQ(outcome_of(follower.catch_up()), "forked");
-    EXPECT_EQ(outcome_of(export_step(run_, 3, folder_ / "out", upkeep())), "forked");
+    EXPECT_EQ(outcome_of(export_step(run_, 3, folder_ / "out", maintenance())), "forked");
     EXPECT_EQ(outcome_of(read_status(run_, at_clock())), "forked");
-    EXPECT_EQ(outcome_of(compact_run(run_, upkeep())), "forked");
+    EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "forked");
 }
 
 // F4 to F6: a writer without keys.
@@ -319,8 +321,8 @@ TEST_F(JudgedHistory, WhatAKeylessWriterPutsIntoSlotsIsSteppedOverByAll) {
     };
     attack([&](std::uint64_t head) {
         Commit commit = forged_after(head, CommitKind::kMerge);
-        commit.map.emplace();
-        commit.map_at = {};
+        commit.manifest.emplace();
+        commit.manifest_at = {};
         return write_commit(commit);
     });
     attack([&](std::uint64_t head) {
@@ -334,7 +336,7 @@ TEST_F(JudgedHistory, WhatAKeylessWriterPutsIntoSlotsIsSteppedOverByAll) {
     attack([](std::uint64_t) { return std::string("garbage"); });
     attack([](std::uint64_t) { return std::string(2 << 20, 'x'); });
     attack([&](std::uint64_t head) { return text_at(head); });
-    const ScrubReport scrubbed = value_of(scrub_run(run_, upkeep(), true));
+    const ScrubReport scrubbed = value_of(scrub_run(run_, maintenance(), true));
     EXPECT_EQ(scrubbed.findings.size(), 7U) << "each is named";
     auto late = value_of(open_memory_replica());
     Follower joining = follow(*late);
@@ -347,11 +349,11 @@ TEST_F(JudgedHistory, AForgedMergeIsNotSignedByWhoeverComesNext) {
     publish(0, 3);
     const std::uint64_t head = head_seq();
     Commit forged = forged_after(head, CommitKind::kMerge);
-    forged.map.emplace();
-    forged.map_at = {};
+    forged.manifest.emplace();
+    forged.manifest_at = {};
     put(head + 1, write_commit(forged));
     RetainOptions options;
-    options.upkeep = upkeep();
+    options.maintenance = maintenance();
     options.grace = Milliseconds(0);
     value_of(retain_run(run_, options));
     publish(3, 4);
@@ -365,11 +367,11 @@ TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     start_signed();
     publish(0, 6);
     const std::uint64_t head = head_seq();
-    UpkeepOptions keyless = upkeep();
+    MaintenanceOptions keyless = maintenance();
     keyless.signer.reset();
     EXPECT_EQ(outcome_of(compact_run(run_, keyless)), "denied");
     RetainOptions retaining;
-    retaining.upkeep = keyless;
+    retaining.maintenance = keyless;
     retaining.grace = Milliseconds(0);
     signer_.reset();
     auto other = value_of(open_memory_replica());
@@ -414,7 +416,7 @@ TEST_F(JudgedHistory, RetentionRemovesNothingWhileACommitIsMissing) {
     const std::string text = text_at(gone);
     value_of(store_->remove(slot(gone)));
     RetainOptions options;
-    options.upkeep = upkeep();
+    options.maintenance = maintenance();
     options.grace = Milliseconds(0);
     const auto refused = retain_run(run_, options);
     EXPECT_EQ(outcome_of(refused), "gap") << text_of(refused);
@@ -422,7 +424,7 @@ TEST_F(JudgedHistory, RetentionRemovesNothingWhileACommitIsMissing) {
     put(gone, text);
     value_of(retain_run(run_, options));
     for (std::size_t i = 0; i < 8; ++i) {
-        EXPECT_EQ(value_of(export_step(run_, i, folder_ / std::to_string(i), upkeep())).state,
+        EXPECT_EQ(value_of(export_step(run_, i, folder_ / std::to_string(i), maintenance())).state,
                   steps_.digest(i));
     }
 }
@@ -443,9 +445,9 @@ TEST_F(JudgedHistory, AHoleInTheLogIsAGapForEveryVerb) {
     EXPECT_EQ(digest(*replica_), steps_.digest(1));
     EXPECT_EQ(outcome_of(read_log(run_, 100, at_clock())), "gap");
     EXPECT_EQ(outcome_of(read_history(run_, 0, 100, at_clock())), "gap");
-    EXPECT_EQ(outcome_of(export_step(run_, 6, folder_ / "out", upkeep())), "gap");
-    EXPECT_EQ(outcome_of(compact_run(run_, upkeep())), "gap");
-    EXPECT_FALSE(value_of(scrub_run(run_, upkeep(), false)).findings.empty());
+    EXPECT_EQ(outcome_of(export_step(run_, 6, folder_ / "out", maintenance())), "gap");
+    EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "gap");
+    EXPECT_FALSE(value_of(scrub_run(run_, maintenance(), false)).findings.empty());
     put(gone, lost);
     value_of(follower.catch_up());
     EXPECT_EQ(digest(*replica_), steps_.digest(7));
@@ -523,7 +525,7 @@ TEST_F(JudgedHistory, RetentionThatSleptSinceItReadTheLogSweepsNothingNew) {
         clock_->advance(kDay * 2);
     };
     RetainOptions options;
-    options.upkeep = upkeep();
+    options.maintenance = maintenance();
     EXPECT_EQ(value_of(retain_run(run_, options)).removed_objects, 0U);
     FollowOptions free;
     free.run = at_clock();
@@ -546,17 +548,17 @@ TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
     EXPECT_EQ(second.at().state, steps_.digest(2));
 }
 
-TEST_F(JudgedHistory, UpkeepTakesNoHoleForTheEndWhenTheHintIsOfNoUse) {
+TEST_F(JudgedHistory, MaintenanceTakesNoHoleForTheEndWhenTheHintIsOfNoUse) {
     start_unsigned();
     publish(0, 6);
     const std::uint64_t head = head_seq();
     value_of(store_->remove(slot(3)));
     value_of(store_->put(run_.key(kLatestKey), as_bytes("x")));
     RetainOptions options;
-    options.upkeep = upkeep();
+    options.maintenance = maintenance();
     clock_->advance(kDay * 2);
     EXPECT_EQ(outcome_of(retain_run(run_, options)), "gap");
-    EXPECT_EQ(outcome_of(compact_run(run_, upkeep())), "gap");
+    EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "gap");
     EXPECT_EQ(outcome_of(store_->head(slot(3))), "not_found");
     EXPECT_EQ(outcome_of(store_->head(slot(head))), "ok");
 }

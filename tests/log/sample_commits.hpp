@@ -11,8 +11,8 @@ inline std::string hex_of(char digit, std::size_t digits) {
     return std::string(digits, digit);
 }
 
-inline StateName state_at(std::uint64_t seq, std::uint64_t line = 1) {
-    return {seq, seq * 10, {seq, ~seq}, line, seq * 1000, seq};
+inline StateName state_at(std::uint64_t seq, std::uint64_t chain_id = 1) {
+    return {seq, seq * 10, {seq, ~seq}, chain_id, seq * 1000, seq};
 }
 
 inline StoredFile delta_file(const std::string& name, std::uint64_t bytes = 100) {
@@ -20,9 +20,9 @@ inline StoredFile delta_file(const std::string& name, std::uint64_t bytes = 100)
 }
 
 inline AnchorEntry anchor_at(std::uint64_t seq, std::uint64_t bytes = 5000,
-                             std::uint64_t line = 1) {
+                             std::uint64_t chain_id = 1) {
     AnchorEntry anchor;
-    anchor.state = state_at(seq, line);
+    anchor.state = state_at(seq, chain_id);
     anchor.schema = hex_of('5', 32);
     anchor.files.push_back(
         {"model.safetensors",
@@ -31,7 +31,7 @@ inline AnchorEntry anchor_at(std::uint64_t seq, std::uint64_t bytes = 5000,
     return anchor;
 }
 
-inline RoadEntry road_between(std::uint64_t from, std::uint64_t to, std::uint64_t bytes = 100) {
+inline MergedDelta merged_between(std::uint64_t from, std::uint64_t to, std::uint64_t bytes = 100) {
     return {state_at(from), state_at(to),
             delta_file("merged_" + std::to_string(from) + "_" + std::to_string(to), bytes)};
 }
@@ -59,28 +59,28 @@ inline Commit step_commit() {
     commit.rewind_from = 90;
     commit.floor = 2;
     commit.anchor_seq = 4;
-    commit.map_at = {5, hex_of('8', 64)};
+    commit.manifest_at = {5, hex_of('8', 64)};
     return commit;
 }
 
-/// A commit that changes no state and carries a map.
-inline Commit map_commit() {
+/// A commit that changes no state and carries a manifest.
+inline Commit manifest_commit() {
     Commit commit = step_commit();
     commit.kind = CommitKind::kMerge;
     commit.state = state_at(6);
     commit.base.reset();
     commit.delta.reset();
     commit.rewind_from.reset();
-    commit.map_at = {};
-    commit.map.emplace();
-    commit.map->anchors = {anchor_at(2), anchor_at(4)};
-    commit.map->anchors[1].base = StateDigest{21, 22};
-    commit.map->anchors[1].base_name = "org/base-model";
-    commit.map->anchors[1].files[0].name.clear();
-    commit.map->anchors[0].files[0].at = "../origin";
-    commit.map->anchors[0].files[0].parts.push_back(
+    commit.manifest_at = {};
+    commit.manifest.emplace();
+    commit.manifest->anchors = {anchor_at(2), anchor_at(4)};
+    commit.manifest->anchors[1].base = StateDigest{21, 22};
+    commit.manifest->anchors[1].base_name = "org/base-model";
+    commit.manifest->anchors[1].files[0].name.clear();
+    commit.manifest->anchors[0].files[0].at = "../origin";
+    commit.manifest->anchors[0].files[0].parts.push_back(
         {"anchors/second.part_00002_of_00002", 17, hex_of('b', 64)});
-    commit.map->roads = {road_between(2, 4), road_between(4, 6)};
+    commit.manifest->merged_deltas = {merged_between(2, 4), merged_between(4, 6)};
     return commit;
 }
 

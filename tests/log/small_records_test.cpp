@@ -19,7 +19,7 @@ TEST(Heartbeat, KeepsEveryField) {
     EXPECT_EQ(read->run, hex_of('1', 32));
     EXPECT_EQ(read->seq, 7U);
     EXPECT_EQ(read->step, 70U);
-    EXPECT_EQ(read->count, 6U);
+    EXPECT_EQ(read->state_index, 6U);
     EXPECT_EQ(read->state, "following");
     EXPECT_EQ(read->pause_us, std::nullopt);
     const auto told =

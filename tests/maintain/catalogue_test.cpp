@@ -58,7 +58,7 @@ class Catalogue : public ::testing::Test {
     Checkpoint state(std::size_t i) { return value_of(Checkpoint::open(steps_.state(i))); }
     RetainOptions at_once() const {
         RetainOptions options;
-        options.upkeep.run = options_;
+        options.maintenance.run = options_;
         options.keep_anchors = 1;
         options.grace = Milliseconds(0);
         return options;
@@ -195,7 +195,7 @@ TEST_F(Catalogue, ACommitFarAheadOfTheLogMovesNobody) {
     const std::uint64_t head = value_of(read_status(run_, options_)).head->seq;
     const auto text = value_of(read_whole(*store_, run_.key(commit_key(head)), 1 << 20));
     Commit forged = value_of(parse_commit(as_text(text), "it")).commit;
-    forged.map.reset();
+    forged.manifest.reset();
     forged.seq = forged.epoch = std::uint64_t{1} << 40;
     forged.previous = {head, to_hex(sha256(text))};
     forged.kind = CommitKind::kHeartbeat;

@@ -11,9 +11,9 @@
 namespace wisp::testing {
 namespace {
 
-class Upkeep : public ::testing::Test {
+class Maintenance : public ::testing::Test {
   protected:
-    Upkeep() { value_of(init_run(run_, {})); }
+    Maintenance() { value_of(init_run(run_, {})); }
 
     void publish(std::size_t first, std::size_t end, std::uint64_t anchor_every = 1000) {
         PublishOptions options;
@@ -42,7 +42,7 @@ class Upkeep : public ::testing::Test {
     Location run_{store_, "runs/a", "memory:a"};
 };
 
-TEST_F(Upkeep, MergedDeltasLeadALateJoinerToTheSameState) {
+TEST_F(Maintenance, MergedDeltasLeadALateJoinerToTheSameState) {
     publish(0, 24);
     const CompactReport report = value_of(compact_run(run_, {}));
     EXPECT_EQ(report.merged, 3U);  // 23 = 16 + 4 + 2 + 1; the last is a single delta
@@ -54,7 +54,7 @@ TEST_F(Upkeep, MergedDeltasLeadALateJoinerToTheSameState) {
     EXPECT_EQ(scrubbed.states_proven, 24U);
 }
 
-TEST_F(Upkeep, RetentionKeepsEveryStateFromTheFloorOn) {
+TEST_F(Maintenance, RetentionKeepsEveryStateFromTheFloorOn) {
     publish(0, 24, 6);
     value_of(compact_run(run_, {}));
     const RunStatus before = value_of(read_status(run_, {}));
@@ -77,7 +77,7 @@ TEST_F(Upkeep, RetentionKeepsEveryStateFromTheFloorOn) {
     EXPECT_TRUE(value_of(scrub_run(run_, {}, true)).findings.empty());
 }
 
-TEST_F(Upkeep, TheGraceKeepsWhatWasGivenUp) {
+TEST_F(Maintenance, TheGraceKeepsWhatWasGivenUp) {
     publish(0, 24, 6);
     RetainOptions options;
     options.grace = Milliseconds(3'600'000);
@@ -88,7 +88,7 @@ TEST_F(Upkeep, TheGraceKeepsWhatWasGivenUp) {
     EXPECT_GT(report.waiting_objects, 0U);
 }
 
-TEST_F(Upkeep, AReplicaThatSleptThroughRetentionStartsOver) {
+TEST_F(Maintenance, AReplicaThatSleptThroughRetentionStartsOver) {
     publish(0, 2);
     auto replica = value_of(open_folder_replica(folder_ / "replica"));
     Follower follower = value_of(Follower::open(run_, *replica, {}));
@@ -99,7 +99,7 @@ TEST_F(Upkeep, AReplicaThatSleptThroughRetentionStartsOver) {
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 23));
 }
 
-TEST_F(Upkeep, RetentionNeverTakesWhatABranchNeeds) {
+TEST_F(Maintenance, RetentionNeverTakesWhatABranchNeeds) {
     publish(0, 8);
     const Location branch{run_.store, "runs/b", "memory:b"};
     InitOptions options;

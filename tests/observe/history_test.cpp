@@ -21,12 +21,12 @@ class HistoryOfARun : public ::testing::Test {
         if (!publisher_) publisher_ = value_of(Publisher::open(run_, *baseline_, {}));
         value_of(publisher_->publish(value_of(Checkpoint::open(steps_.state(i))), i));
     }
-    std::vector<HistoryLine> lines(std::uint64_t after = 0, std::uint64_t count = 100) {
+    std::vector<HistoryEntry> lines(std::uint64_t after = 0, std::uint64_t count = 100) {
         return value_of(read_history(run_, after, count, {})).lines;
     }
     std::uint64_t seq_of_step(std::uint64_t step) {
-        for (const HistoryLine& line : lines()) {
-            if (line.line.step == step && line.line.delta_bytes != 0) return line.line.seq;
+        for (const HistoryEntry& line : lines()) {
+            if (line.commit.step == step && line.commit.delta_bytes != 0) return line.commit.seq;
         }
         return 0;
     }
@@ -44,23 +44,23 @@ TEST_F(HistoryOfARun, IsTheLogWithItsChain) {
     const auto all = lines();
     ASSERT_EQ(all.size(), log.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-        EXPECT_EQ(all[i].line.hash, log[log.size() - 1 - i].hash);
-        EXPECT_EQ(all[i].previous, i == 0 ? "" : all[i - 1].line.hash);
+        EXPECT_EQ(all[i].commit.hash, log[log.size() - 1 - i].hash);
+        EXPECT_EQ(all[i].previous, i == 0 ? "" : all[i - 1].commit.hash);
         EXPECT_EQ(all[i].signature, Signer::How::kUnsigned);
     }
     EXPECT_FALSE(all.front().makes_state);
     EXPECT_TRUE(all.back().makes_state);
-    EXPECT_EQ(lines(0, 2).front().line.seq, all.back().line.seq - 1);
+    EXPECT_EQ(lines(0, 2).front().commit.seq, all.back().commit.seq - 1);
 }
 
 TEST_F(HistoryOfARun, GoesOnWhereTheReaderStopped) {
-    const std::uint64_t known = lines().back().line.seq;
+    const std::uint64_t known = lines().back().commit.seq;
     EXPECT_TRUE(lines(known).empty());
     EXPECT_EQ(value_of(read_history(run_, known, 100, {})).head_seq, known);
     publish(4);
     const auto fresh = lines(known);
     ASSERT_FALSE(fresh.empty());
-    EXPECT_EQ(fresh.front().line.seq, known + 1);
+    EXPECT_EQ(fresh.front().commit.seq, known + 1);
 }
 
 TEST_F(HistoryOfARun, KnowsTheFullBytes) {
@@ -152,8 +152,8 @@ TEST_F(HistoryOfARun, ReplicasTellTheirPauseAndHowOftenTheyAreHeard) {
     value_of(follower.catch_up());
     const auto replicas = value_of(read_replicas(run_, {}));
     ASSERT_EQ(replicas.size(), 1U);
-    EXPECT_EQ(replicas[0].line.id, "one");
-    EXPECT_EQ(replicas[0].line.step, 3U);
+    EXPECT_EQ(replicas[0].summary.id, "one");
+    EXPECT_EQ(replicas[0].summary.step, 3U);
     EXPECT_EQ(replicas[0].every_ms, 5'000);
     ASSERT_TRUE(replicas[0].pause_us);
 }

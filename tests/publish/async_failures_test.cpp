@@ -1,4 +1,4 @@
-// What flush() says when things go wrong behind the trainer's back.
+// What flush() says when things go wrong in the background.
 #include <chrono>
 
 #include "async_fixture.hpp"

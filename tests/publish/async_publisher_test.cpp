@@ -1,4 +1,4 @@
-// Publishing behind the trainer's back, with a store whose uploads wait for the test.
+// Publishing in the background, with a store whose uploads wait for the test.
 #include "async_fixture.hpp"
 
 namespace wisp::testing {

@@ -48,8 +48,8 @@ TrainerWeights two_blocks() {
                            random_tensor("b", Dtype::kF32, {1000}, rng)});
 }
 
-KeptChanges found_between(const Weights& from, const Weights& to) {
-    KeptChanges kept;
+ChangeBuffer found_between(const Weights& from, const Weights& to) {
+    ChangeBuffer kept;
     WholeStream stream(to);
     EXPECT_EQ(value_of(find_changes(from, stream, {}, kept)).base, value_of(digest_of(from)));
     return kept;
@@ -64,9 +64,9 @@ TEST(FoundChanges, AreWrittenAsTheDifferenceWouldBe) {
     for (const Codec codec : {Codec::kCompact, Codec::kPlain, Codec::kGap}) {
         DiffOptions options;
         options.codec = codec;
-        const KeptChanges kept = found_between(before, after);
-        const DiffReport written =
-            value_of(write_kept(before, before.digest(), kept.blocks(), folder / "kept", options));
+        const ChangeBuffer kept = found_between(before, after);
+        const DiffReport written = value_of(
+            write_buffered(before, before.digest(), kept.blocks(), folder / "kept", options));
         const DiffReport whole = value_of(diff(before, after, folder / "whole", options));
         EXPECT_EQ(written.result, after.digest());
         EXPECT_EQ(written.changed_elements, whole.changed_elements);
@@ -80,7 +80,7 @@ TEST(FoundChanges, ThatAreTooManyAreLetGo) {
     const TrainerWeights before = two_blocks();
     TrainerWeights after = before;
     after.flip_all();
-    KeptChanges kept(1000);
+    ChangeBuffer kept(1000);
     WholeStream stream(after);
     value_of(find_changes(before, stream, {}, kept));
     EXPECT_FALSE(kept.complete());
@@ -95,12 +95,12 @@ TEST(FoundChanges, ArePutOntoAStateThatCameBetween) {
     for (const std::size_t at : {0, 10, 20, 2'097'200}) first.flip(0, at);
     for (const std::size_t at : {2, 10, 20, 21, 30}) second.flip(0, at);  // 20, 21: one element
     second.flip(1, 8);
-    KeptChanges rebased;
+    ChangeBuffer rebased;
     const std::uint64_t left =
-        value_of(rebase_kept(base, found_between(base, first).blocks(),
-                             found_between(base, second).blocks(), 2, rebased));
+        value_of(rebase_buffered(base, found_between(base, first).blocks(),
+                                 found_between(base, second).blocks(), 2, rebased));
     const DiffReport written =
-        value_of(write_kept(first, first.digest(), rebased.blocks(), folder / "kept", {}));
+        value_of(write_buffered(first, first.digest(), rebased.blocks(), folder / "kept", {}));
     EXPECT_EQ(written.result, second.digest());
     EXPECT_EQ(written.changed_elements, left);
     EXPECT_EQ(left, value_of(diff(first, second, folder / "whole")).changed_elements);
@@ -174,7 +174,7 @@ TEST_F(Found, ADeltaThatCannotBeWrittenIsWrittenLater) {
 }
 
 TEST_F(Found, StepsTooDenseToBeKeptGoTheLongWay) {
-    options_.kept_change_bytes = 0;
+    options_.change_buffer_bytes = 0;
     AsyncPublisher publisher = start();
     TrainerWeights weights = two_blocks();
     value_of(publisher.submit(weights, 0));

@@ -64,9 +64,9 @@ class AttackerActor {
         Commit commit = ledger.head()->commit;
         commit.kind = kind;
         commit.previous = {commit.seq, ledger.head()->hash};
-        if (commit.map) commit.map_at = commit.previous;
+        if (commit.manifest) commit.manifest_at = commit.previous;
         commit.seq = seq;
-        commit.map.reset();
+        commit.manifest.reset();
         commit.delta.reset();
         commit.base.reset();
         commit.rewind_from.reset();
@@ -88,8 +88,8 @@ class AttackerActor {
         anchor.schema = commit.schema;
         anchor.files = {object("model.safetensors", "weights of nobody"),
                         object("config.json", "{\"trust_remote_code\":true}")};
-        commit.map = RoadMap{{anchor}, {}};
-        commit.map_at = {};
+        commit.manifest = Manifest{{anchor}, {}};
+        commit.manifest_at = {};
         return commit;
     }
 
@@ -98,7 +98,7 @@ class AttackerActor {
         commit.base = commit.state.digest;
         commit.state.seq = commit.seq;
         ++commit.state.step;
-        ++commit.state.count;
+        ++commit.state.state_index;
         commit.state.digest.a ^= random_.next();
         commit.delta = object("", "a delta of nobody");
         return commit;

@@ -68,10 +68,10 @@ void World::check_retained(const std::string& prefix) {
         auto replica = open_memory_replica(memory);
         ReplicaRecord at;
         at.run = log->run();
-        JourneyOptions journey_options;
-        journey_options.threads = journey_options.parallel_fetches = 1;
-        Journey journey(*log, **replica, at, journey_options);
-        if (const auto went = journey.go(**head, target); !went) {
+        ReplicaUpdaterOptions updater_options;
+        updater_options.threads = updater_options.parallel_fetches = 1;
+        ReplicaUpdater updater(*log, **replica, at, updater_options);
+        if (const auto went = updater.go(**head, target); !went) {
             return blame(
                 fmt::format("commit {} of {} is retained (floor {}) but cannot be read: {}",
                             target.seq, prefix, ledger->floor(), went.error().text));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kAnySize = std::numeric_limits<std::uint32_t>::max();
 
-bool is_upkeep(CommitKind kind) {
+bool is_maintenance(CommitKind kind) {
     return kind == CommitKind::kMerge || kind == CommitKind::kFloor;
 }
 
@@ -41,21 +41,22 @@ void each_needed_file(const RunLedger& ledger, const Visit& visit) {
     for (const auto& [seq, row] : ledger.rows) {
         if (!row.buried && seq > ledger.floor() && row.commit.delta) visit(*row.commit.delta);
     }
-    const RoadMap* map = ledger.map();
-    if (map == nullptr) return;
-    for (const AnchorEntry& anchor : map->anchors) {
+    const Manifest* manifest = ledger.map();
+    if (manifest == nullptr) return;
+    for (const AnchorEntry& anchor : manifest->anchors) {
         for (const StoredFile& file : anchor.files) visit(file);
     }
-    for (const RoadEntry& road : map->roads) visit(road.delta);
+    for (const MergedDelta& merged_delta : manifest->merged_deltas) visit(merged_delta.delta);
 }
 
 }  // namespace
 
-const RoadMap* RunLedger::map() const {
+const Manifest* RunLedger::manifest() const {
     if (rows.empty()) return nullptr;
     const Commit& newest = head()->commit;
-    const auto found = rows.find(newest.map ? newest.seq : newest.map_at.seq);
-    return found == rows.end() || !found->second.commit.map ? nullptr : &*found->second.commit.map;
+    const auto found = rows.find(newest.manifest ? newest.seq : newest.manifest_at.seq);
+    return found == rows.end() || !found->second.commit.manifest ? nullptr
+                                                                 : &*found->second.commit.manifest;
 }
 
 void Ledger::blame(std::string problem) {
@@ -191,19 +192,20 @@ void Ledger::check_chain(RunLedger& ledger, const LedgerRow& row) {
     if (commit.makes_state() && commit.base && *commit.base != before.state.digest) {
         blame(fmt::format("commit {} has another base than the state before it", commit.seq));
     }
-    const CommitRef map = before.map ? CommitRef{before.seq, last->second.hash} : before.map_at;
-    if (!commit.map && commit.map_at != map) {
-        blame(fmt::format("commit {} loses the map of commit {}", commit.seq, map.seq));
+    const CommitRef manifest =
+        before.manifest ? CommitRef{before.seq, last->second.hash} : before.manifest_at;
+    if (!commit.manifest && commit.manifest_at != manifest) {
+        blame(fmt::format("commit {} loses the manifest of commit {}", commit.seq, manifest.seq));
     }
 }
 
 void Ledger::check_writer(RunLedger& ledger, const LedgerRow& row) {
     const Commit& commit = row.commit;
     if (commit.kind == CommitKind::kBranch) return;
-    if (is_upkeep(commit.kind)) {
+    if (is_maintenance(commit.kind)) {
         const LedgerRow* last = ledger.head();
         if (last != nullptr && last->commit.epoch != commit.epoch) {
-            blame(fmt::format("upkeep begins an epoch with commit {}", commit.seq));
+            blame(fmt::format("maintenance begins an epoch with commit {}", commit.seq));
         }
         return;
     }
@@ -229,11 +231,12 @@ void Ledger::check_file(const std::string& prefix, const StoredFile& file) {
 
 void Ledger::check_objects(const std::string& prefix, const LedgerRow& row) {
     if (row.commit.delta) check_file(prefix, *row.commit.delta);
-    if (!row.commit.map) return;
-    for (const AnchorEntry& anchor : row.commit.map->anchors) {
+    if (!row.commit.manifest) return;
+    for (const AnchorEntry& anchor : row.commit.manifest->anchors) {
         for (const StoredFile& file : anchor.files) check_file(prefix, file);
     }
-    for (const RoadEntry& road : row.commit.map->roads) check_file(prefix, road.delta);
+    for (const MergedDelta& merged_delta : row.commit.manifest->merged_deltas)
+        check_file(prefix, merged_delta.delta);
 }
 
 void Ledger::lose(const std::string& prefix, std::uint64_t seq, bool lost) {

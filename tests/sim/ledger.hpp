@@ -33,7 +33,7 @@ struct RunLedger {
     std::map<std::uint64_t, std::string> owners;  // who began each epoch
     std::set<std::uint64_t> void_slots;           // taken by somebody whom nobody trusts
     const LedgerRow* head() const { return rows.empty() ? nullptr : &rows.rbegin()->second; }
-    const RoadMap* map() const;
+    const Manifest* manifest() const;
     std::uint64_t floor() const { return rows.empty() ? 0 : head()->commit.floor; }
 };
 

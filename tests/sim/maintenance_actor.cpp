@@ -8,9 +8,9 @@
 namespace wisp::sim {
 namespace {
 
-class UpkeepActor {
+class MaintenanceActor {
   public:
-    UpkeepActor(World& world, Actor& actor, std::string prefix)
+    MaintenanceActor(World& world, Actor& actor, std::string prefix)
         : world_(world),
           actor_(actor),
           prefix_(std::move(prefix)),
@@ -21,7 +21,7 @@ class UpkeepActor {
         std::filesystem::create_directories(actor_.folder);
         actor_.keeps_synced = true;
     }
-    virtual ~UpkeepActor() = default;
+    virtual ~MaintenanceActor() = default;
 
     void session() {
         while (world_.weather() == Weather::kStorm) {
@@ -42,8 +42,8 @@ class UpkeepActor {
   protected:
     virtual Result<void> work() = 0;
     virtual bool may_stumble(ErrorKind) const { return false; }
-    UpkeepOptions options() {
-        UpkeepOptions options;
+    MaintenanceOptions options() {
+        MaintenanceOptions options;
         options.run = world_.run_options(door_);
         options.signer = world_.signer();
         options.work = actor_.folder;
@@ -59,9 +59,9 @@ class UpkeepActor {
     std::uint64_t pause_ms_;
 };
 
-class CompactorActor : public UpkeepActor {
+class CompactorActor : public MaintenanceActor {
   public:
-    using UpkeepActor::UpkeepActor;
+    using MaintenanceActor::MaintenanceActor;
 
   private:
     Result<void> work() override {
@@ -91,10 +91,10 @@ class CompactorActor : public UpkeepActor {
     }
 };
 
-class RetentionActor : public UpkeepActor {
+class RetentionActor : public MaintenanceActor {
   public:
     RetentionActor(World& world, Actor& actor, std::string prefix)
-        : UpkeepActor(world, actor, std::move(prefix)) {
+        : MaintenanceActor(world, actor, std::move(prefix)) {
         retain_.keep_anchors = 1 + random_.below(3);
         retain_.grace = Milliseconds(random_.chance(0.4) ? 0 : random_.below(10'000));
         retain_.orphan_age = Milliseconds(world.plan().orphan_age_ms);
@@ -102,7 +102,7 @@ class RetentionActor : public UpkeepActor {
 
   private:
     Result<void> work() override {
-        retain_.upkeep = options();
+        retain_.maintenance = options();
         retain_.dry_run = random_.chance(0.1);
         const auto report = retain_run(door_.run, retain_);
         if (!report) return std::unexpected(report.error());
@@ -121,12 +121,13 @@ class RetentionActor : public UpkeepActor {
 };
 
 template <class Kind>
-void add_upkeep(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
+void add_maintenance(World& world, std::string name, std::string prefix,
+                     std::int64_t starts_in_ms) {
     Actor& added = world.scheduler().add(
         std::move(name),
         [&world, prefix = std::move(prefix)](Actor& actor) {
-            Kind upkeep(world, actor, prefix);
-            world.live(actor, [&] { upkeep.session(); });
+            Kind maintenance(world, actor, prefix);
+            world.live(actor, [&] { maintenance.session(); });
         },
         starts_in_ms);
     added.writes = true;
@@ -135,11 +136,11 @@ void add_upkeep(World& world, std::string name, std::string prefix, std::int64_t
 }  // namespace
 
 void add_compactor(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
-    add_upkeep<CompactorActor>(world, std::move(name), std::move(prefix), starts_in_ms);
+    add_maintenance<CompactorActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 void add_retention(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
-    add_upkeep<RetentionActor>(world, std::move(name), std::move(prefix), starts_in_ms);
+    add_maintenance<RetentionActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim

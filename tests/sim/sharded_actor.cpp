@@ -67,7 +67,7 @@ class ShardedActor {
         options_.signer = world_.signer();
         began_ = world_.weather();
         fenced_ = false;
-        auto publisher = WovenPublisher::open(door_.run, actor_.folder / "rank0", options_);
+        auto publisher = ShardedPublisher::open(door_.run, actor_.folder / "rank0", options_);
         if (!publisher) {
             if (!failed(publisher.error())) return false;
             pause();
@@ -89,14 +89,14 @@ class ShardedActor {
     }
 
     /// The trainer goes on from the newest state, as from its checkpoint.
-    void begin(const WovenPublisher& publisher) {
+    void begin(const ShardedPublisher& publisher) {
         const Model* newest = world_.bank().find(publisher.at().state);
         if (newest != nullptr) model_ = *newest;
         if (!model_) model_ = make_model(0, random_);
         step_ = publisher.next_step();
     }
 
-    void train(const WovenPublisher& publisher) {
+    void train(const ShardedPublisher& publisher) {
         if (random_.chance(0.03)) {
             model_ = make_model(++variant_, random_);
         } else if (!random_.chance(0.1)) {
@@ -106,17 +106,17 @@ class ShardedActor {
         world_.bank().remember(*model_);
     }
 
-    Result<void> publish(WovenPublisher& publisher, SimRanks& ranks) {
+    Result<void> publish(ShardedPublisher& publisher, SimRanks& ranks) {
         --steps_left_;
         train(publisher);
         const World::Busy busy(world_, actor_);
         const Schema& schema = model_->schema();
         const std::optional<StateDigest> landing = publisher.result();
         WISP_ASSIGN(const ShardCall call, publisher.call(schema, step_, random_.chance(0.05)));
-        WISP_TRY(ranks.settle(landing, publisher.at().state));
+        WISP_TRY(ranks.reconcile(landing, publisher.at().state));
         ranks.take_schema(schema);
-        WISP_ASSIGN(const auto slips, ranks.deliver(call, *model_));
-        WISP_ASSIGN(const PublishReport report, publisher.commit(call, schema, slips));
+        WISP_ASSIGN(const auto manifests, ranks.deliver(call, *model_));
+        WISP_ASSIGN(const PublishReport report, publisher.commit(call, schema, manifests));
         check(report);
         WISP_TRY(ranks.advance(report.state));
         const auto due = publisher.anchor_call();

@@ -57,18 +57,18 @@ Result<std::vector<std::byte>> SimRanks::deliver_one(std::size_t rank, const Sha
     return writer.deliver(call);
 }
 
-Result<SimRanks::Slips> SimRanks::deliver(const ShardCall& call, const Weights& weights) {
-    Slips slips;
+Result<SimRanks::ShardManifests> SimRanks::deliver(const ShardCall& call, const Weights& weights) {
+    ShardManifests manifests;
     for (std::size_t rank = 0; rank < spans_.size(); ++rank) {
         if (world_.weather() == Weather::kStorm && random_.chance(0.02)) {
             world_.tell(actor_, fmt::format("loses rank {}", rank));
             writers_[rank].reset();
             return fail(ErrorKind::kUnavailable, "a rank does not answer");
         }
-        WISP_ASSIGN(auto slip, deliver_one(rank, call, weights));
-        slips.push_back(std::move(slip));
+        WISP_ASSIGN(auto manifest, deliver_one(rank, call, weights));
+        manifests.push_back(std::move(manifest));
     }
-    return slips;
+    return manifests;
 }
 
 Result<void> SimRanks::advance(const StateDigest& state) {
@@ -78,7 +78,8 @@ Result<void> SimRanks::advance(const StateDigest& state) {
     return {};
 }
 
-Result<void> SimRanks::settle(const std::optional<StateDigest>& landing, const StateDigest& base) {
+Result<void> SimRanks::reconcile(const std::optional<StateDigest>& landing,
+                                 const StateDigest& base) {
     if (landing && *landing == base) return advance(base);
     for (auto& writer : writers_) {
         if (writer) writer->drop();

@@ -11,7 +11,7 @@ namespace wisp::sim {
 
 class SimRanks {
   public:
-    using Slips = std::vector<std::vector<std::byte>>;
+    using ShardManifests = std::vector<std::vector<std::byte>>;
 
     SimRanks(World& world, Actor& actor, Location run, std::size_t count, Random& random);
 
@@ -19,10 +19,10 @@ class SimRanks {
     void take_schema(const Schema& schema);
     /// Every rank's part of the call, each from the committed bytes it keeps, or has from the
     /// bucket again. A rank may die on the way.
-    Result<Slips> deliver(const ShardCall& call, const Weights& weights);
+    Result<ShardManifests> deliver(const ShardCall& call, const Weights& weights);
     Result<void> advance(const StateDigest& state);
     /// The last step's fate is known now: it landed as `base`, or not.
-    Result<void> settle(const std::optional<StateDigest>& landing, const StateDigest& base);
+    Result<void> reconcile(const std::optional<StateDigest>& landing, const StateDigest& base);
 
   private:
     Result<ShardWriter> open(std::size_t rank) const;

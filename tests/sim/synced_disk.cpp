@@ -51,14 +51,14 @@ void SyncedDisk::synced(int descriptor) {
     if (::fstat(descriptor, &status) != 0) return;
     if (S_ISDIR(status.st_mode)) {
         std::error_code ignored;
-        settle_names(fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored),
-                     status.st_ino);
+        sync_names(fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored),
+                   status.st_ino);
     } else if (S_ISREG(status.st_mode)) {
         contents_[status.st_ino] = bytes_of(descriptor, static_cast<std::size_t>(status.st_size));
     }
 }
 
-void SyncedDisk::settle_names(const fs::path& folder, ino_t inode) {
+void SyncedDisk::sync_names(const fs::path& folder, ino_t inode) {
     Names& names = names_[inode];
     names.clear();
     for (const auto& entry : entries_of(folder)) {
@@ -67,11 +67,11 @@ void SyncedDisk::settle_names(const fs::path& folder, ino_t inode) {
     }
 }
 
-void SyncedDisk::settle(const fs::path& folder) {
-    settle_names(folder, inode_of(folder));
+void SyncedDisk::sync_all(const fs::path& folder) {
+    sync_names(folder, inode_of(folder));
     for (const auto& entry : entries_of(folder)) {
         if (entry.is_directory()) {
-            settle(entry.path());
+            sync_all(entry.path());
         } else {
             contents_[inode_of(entry.path())] = bytes_of(entry.path());
         }

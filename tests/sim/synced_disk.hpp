@@ -22,14 +22,14 @@ class SyncedDisk {
     /// After a successful fsync of a file or a folder.
     void synced(int descriptor);
     /// All of it is as durable as can be: whoever starts finds it so.
-    void settle(const std::filesystem::path& folder);
+    void sync_all(const std::filesystem::path& folder);
     /// Puts what a power cut leaves of `folder` into `remains`.
     void cut_power(const std::filesystem::path& folder, const std::filesystem::path& remains,
                    Random& random) const;
 
   private:
     using Names = std::map<std::string, ino_t>;
-    void settle_names(const std::filesystem::path& folder, ino_t inode);
+    void sync_names(const std::filesystem::path& folder, ino_t inode);
     Bytes left_of(ino_t inode, const std::map<ino_t, std::filesystem::path>& present,
                   Random& random) const;
 

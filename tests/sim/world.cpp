@@ -159,7 +159,7 @@ void World::revive(Actor& actor) {
     if (!actor.folder.empty() && fs::exists(remains, ignored)) {
         fs::remove_all(actor.folder, ignored);
         fs::rename(remains, actor.folder, ignored);
-        if (plan_.power_cuts) disk_.settle(actor.folder);
+        if (plan_.power_cuts) disk_.sync_all(actor.folder);
     }
     // Not before: its disk may be full, and what is put back here is no write of its own.
     actor.dead = false;

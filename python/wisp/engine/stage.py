@@ -51,7 +51,7 @@ class Stage:
     _rows: list[_Rows] = field(default_factory=list)
 
     def put(self, name: str, positions: torch.Tensor, bits: torch.Tensor) -> None:
-        """New bits at ascending positions of a tensor of the checkpoint that has a map."""
+        """New bits at ascending positions of a tensor of the checkpoint that has a manifest."""
         for piece in self.plan.pieces.get(name, ()):
             first, last, offsets, kept = piece.locate(positions)
             if offsets.numel() == 0:
@@ -62,7 +62,7 @@ class Stage:
             self._put(piece.target, target.place(offsets), self.plan.convert(values, name, target))
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
-        """All of a tensor that has a map; what the rank holds already costs nothing."""
+        """All of a tensor that has a manifest; what the rank holds already costs nothing."""
         for piece, mask, wanted in self.plan.differences(name, bits):
             count = int(mask.sum())
             if count == 0:

@@ -1,4 +1,5 @@
-// The slips of all ranks put together: is every block there once, and how do they make up a file.
+// The shard manifests of all ranks put together: is every block there once, and how do they make up
+// a file.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace wisp {
 
-struct GatheredSlips {
-    std::vector<ShardSlip> slips;  // by rank
+struct CombinedShards {
+    std::vector<ShardManifest> manifests;  // by rank
     unsigned log2_block_elements = 0;
     /// Which rank holds each block of the grid, and the how-manieth of its blocks that is.
     struct Owner {
@@ -24,22 +25,22 @@ struct GatheredSlips {
     std::uint64_t part_bytes = 0;  // uploaded by the ranks
 };
 
-/// One slip per rank, in order. kInvalid names the rank whose slip breaks a rule, or the tensor
-/// that has a block which no rank holds, or more than one.
-Result<GatheredSlips> gather_slips(const std::vector<Bytes>& slips, const Schema& schema,
-                                   const ShardCall& call);
+/// One shard manifest per rank, in order. kInvalid names the rank whose shard manifest breaks a
+/// rule, or the tensor that has a block which no rank holds, or more than one.
+Result<CombinedShards> combine_shards(const std::vector<Bytes>& manifests, const Schema& schema,
+                                      const ShardCall& call);
 
 /// What the committing rank has to upload so that the ranks' parts, behind it, are the file.
-struct WovenHead {
-    Bytes object;                   // the weave, what no rank has, and the short payloads
-    std::vector<StoredPart> parts;  // of the ranks, in the order of the weave
+struct InterleavedHead {
+    Bytes object;                   // the table, what no rank has, and the short payloads
+    std::vector<StoredPart> parts;  // of the ranks, in the order of the table
 };
 
 /// As CompactSealer would have written it. Fills in the counts of `facts`.
-Result<WovenHead> weave_delta(const GatheredSlips& gathered, const Schema& schema,
-                              DeltaFacts& facts);
+Result<InterleavedHead> interleave_delta(const CombinedShards& gathered, const Schema& schema,
+                                         DeltaFacts& facts);
 /// As write_weights() would have written it.
-WovenHead weave_whole(const GatheredSlips& gathered, const Schema& schema,
-                      const Metadata& metadata);
+InterleavedHead interleave_whole(const CombinedShards& gathered, const Schema& schema,
+                                 const Metadata& metadata);
 
 }  // namespace wisp

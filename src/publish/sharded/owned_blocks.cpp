@@ -67,8 +67,8 @@ Result<StateDigest> OwnBlocks::digest(const SpanViews& views) const {
     return digest;
 }
 
-Result<void> OwnBlocks::write_strand(const SpanViews& views,
-                                     const std::filesystem::path& path) const {
+Result<void> OwnBlocks::write_segment(const SpanViews& views,
+                                      const std::filesystem::path& path) const {
     const std::vector<std::size_t> order = weights_layout(schema_).order;
     std::vector<std::size_t> place(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
@@ -83,7 +83,7 @@ Result<void> OwnBlocks::write_strand(const SpanViews& views,
 }
 
 Result<void> OwnBlocks::apply(const std::filesystem::path& coded_path,
-                              const std::vector<SlipBlock>& lengths,
+                              const std::vector<ManifestBlock>& lengths,
                               std::vector<Bytes>& kept) const {
     WISP_ASSIGN(const MappedFile mapped, MappedFile::open(coded_path));
     std::vector<std::size_t> begins(blocks_.size() + 1, 0);
@@ -91,7 +91,7 @@ Result<void> OwnBlocks::apply(const std::filesystem::path& coded_path,
         begins[i + 1] = begins[i] + static_cast<std::size_t>(lengths[i].bytes);
     }
     if (begins.back() != mapped.bytes().size()) {
-        return fail(ErrorKind::kCorrupt, "a strand that waited on the disk was cut");
+        return fail(ErrorKind::kCorrupt, "a segment that waited on the disk was cut");
     }
     std::vector<BlockDecoder> decoders(threads_);
     std::vector<BlockChanges> changes(threads_);

@@ -47,10 +47,10 @@ class OwnBlocks {
 
     Result<StateDigest> digest(const SpanViews& views) const;
     /// The spans in the order in which a checkpoint file has their tensors.
-    Result<void> write_strand(const SpanViews& views, const std::filesystem::path& path) const;
+    Result<void> write_segment(const SpanViews& views, const std::filesystem::path& path) const;
     /// Moves `kept` on by what was coded from it, block after block, into the file at `coded`.
-    Result<void> apply(const std::filesystem::path& coded, const std::vector<SlipBlock>& lengths,
-                       std::vector<Bytes>& kept) const;
+    Result<void> apply(const std::filesystem::path& coded,
+                       const std::vector<ManifestBlock>& lengths, std::vector<Bytes>& kept) const;
 
   private:
     Schema schema_;

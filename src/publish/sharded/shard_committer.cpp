@@ -28,12 +28,13 @@ Result<void> RecordReplica::adopt(const fs::path&, const ReplicaRecord&) {
     return fail(ErrorKind::kInternal, label() + " holds no weights");
 }
 
-WovenDesk::WovenDesk(std::unique_ptr<RecordReplica> record, CommitLog log,
-                     const PublishOptions& options)
-    : PublishDesk(std::move(log), *record, options), record_(std::move(record)) {}
+ShardCommitter::ShardCommitter(std::unique_ptr<RecordReplica> record, CommitLog log,
+                               const PublishOptions& options)
+    : RunWriter(std::move(log), *record, options), record_(std::move(record)) {}
 
-Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs::path& scratch,
-                                                   const PublishOptions& options) {
+Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run,
+                                                             const fs::path& scratch,
+                                                             const PublishOptions& options) {
     if (options.codec != Codec::kCompact || options.public_base) {
         return fail(ErrorKind::kInvalid,
                     "a sharded trainer writes compact deltas and whole anchors; leave codec and "
@@ -52,19 +53,20 @@ Result<std::unique_ptr<WovenDesk>> WovenDesk::open(const Location& run, const fs
     if (error) return std::unexpected(file_error("create", folder, error.value()));
     WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
     auto record = std::make_unique<RecordReplica>(folder, std::move(temporary), std::move(lock));
-    std::unique_ptr<WovenDesk> desk(new WovenDesk(std::move(record), std::move(log), options));
-    WISP_TRY(desk->start());
-    return desk;
+    std::unique_ptr<ShardCommitter> writer(
+        new ShardCommitter(std::move(record), std::move(log), options));
+    WISP_TRY(writer->start());
+    return writer;
 }
 
-Result<void> WovenDesk::follow_head() {
+Result<void> ShardCommitter::follow_head() {
     if (head()) at_ = record_at(at_, *head());
-    set_unsettled(false);
+    set_needs_reconcile(false);
     return {};
 }
 
-Result<ShardCall> WovenDesk::call(const Schema& schema, std::uint64_t step, bool whole) {
-    if (unsettled()) WISP_TRY(settle());
+Result<ShardCall> ShardCommitter::call(const Schema& schema, std::uint64_t step, bool whole) {
+    if (needs_reconcile()) WISP_TRY(reconcile());
     landing_.reset();
     ShardCall call;
     call.step = step;
@@ -81,13 +83,15 @@ Result<ShardCall> WovenDesk::call(const Schema& schema, std::uint64_t step, bool
     return call;
 }
 
-Result<void> WovenDesk::require_base(const GatheredSlips& gathered, const ShardCall& call) const {
+Result<void> ShardCommitter::require_base(const CombinedShards& gathered,
+                                          const ShardCall& call) const {
     if (gathered.state == call.base) return {};
     std::string ranks;
-    for (std::size_t rank = 0; rank < std::min(expected_.size(), gathered.slips.size()); ++rank) {
-        const ShardSlip& slip = gathered.slips[rank];
+    for (std::size_t rank = 0; rank < std::min(expected_.size(), gathered.manifests.size());
+         ++rank) {
+        const ShardManifest& manifest = gathered.manifests[rank];
         const Expected& expected = expected_[rank];
-        if (slip.spans == expected.spans && slip.state != expected.state) {
+        if (manifest.spans == expected.spans && manifest.state != expected.state) {
             ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
         }
     }
@@ -99,9 +103,9 @@ Result<void> WovenDesk::require_base(const GatheredSlips& gathered, const ShardC
                                           : ": wrong are those of rank " + ranks));
 }
 
-Result<StoredFile> WovenDesk::upload_woven(const WovenHead& head, const ShardCall& call,
-                                           std::string name) {
-    const OwnedFile file(new_file("woven"));
+Result<StoredFile> ShardCommitter::upload_interleaved(const InterleavedHead& head,
+                                                      const ShardCall& call, std::string name) {
+    const OwnedFile file(new_file("interleaved"));
     {
         WISP_ASSIGN(PendingFile pending, PendingFile::create(file.path()));
         WISP_TRY(pending.append(head.object));
@@ -109,49 +113,52 @@ Result<StoredFile> WovenDesk::upload_woven(const WovenHead& head, const ShardCal
     }
     const auto name_key = [&](std::string_view hash, PartNumber part) {
         const ObjectName object{call.step, call.epoch, hash, part};
-        return call.part == ShardPart::kDelta ? woven_delta_key(object) : woven_anchor_key(object);
+        return call.part == ShardPart::kDelta ? delta_segment_key(object)
+                                              : anchor_segment_key(object);
     };
     WISP_ASSIGN(StoredFile stored, uploader().upload(file.path(), std::move(name), name_key));
-    stored.woven = true;
+    stored.interleaved = true;
     stored.parts.insert(stored.parts.end(), head.parts.begin(), head.parts.end());
     return stored;
 }
 
-Result<AnchorEntry> WovenDesk::upload_whole(const GatheredSlips& gathered, const Schema& schema,
-                                            const ShardCall& call) {
+Result<AnchorEntry> ShardCommitter::upload_whole(const CombinedShards& gathered,
+                                                 const Schema& schema, const ShardCall& call) {
     AnchorEntry anchor;
     anchor.schema = schema.digest();
-    WISP_ASSIGN(StoredFile file, upload_woven(weave_whole(gathered, schema, options().metadata),
-                                              call, "model.safetensors"));
+    WISP_ASSIGN(StoredFile file,
+                upload_interleaved(interleave_whole(gathered, schema, options().metadata), call,
+                                   "model.safetensors"));
     anchor.files.push_back(std::move(file));
     WISP_TRY(upload_side_files(call.step, call.epoch, anchor));
     return anchor;
 }
 
-void WovenDesk::take_counts(const GatheredSlips& gathered, PublishReport& report) {
+void ShardCommitter::take_counts(const CombinedShards& gathered, PublishReport& report) {
     const UploadCounts counts = uploader().take_counts();
     report.uploaded_bytes = counts.uploaded_bytes + gathered.part_bytes;
     report.reused_bytes = counts.reused_bytes;
 }
 
-void WovenDesk::remember(const GatheredSlips& gathered, const ShardCall& call) {
+void ShardCommitter::remember(const CombinedShards& gathered, const ShardCall& call) {
     expected_.clear();
-    for (const ShardSlip& slip : gathered.slips) {
-        StateDigest state = slip.state;
-        if (call.part == ShardPart::kDelta) state += slip.touched_after - slip.touched_before;
-        expected_.push_back({slip.spans, state});
+    for (const ShardManifest& manifest : gathered.manifests) {
+        StateDigest state = manifest.state;
+        if (call.part == ShardPart::kDelta)
+            state += manifest.touched_after - manifest.touched_before;
+        expected_.push_back({manifest.spans, state});
     }
 }
 
-Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schema& schema,
-                                              const std::vector<Bytes>& slips) {
+Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const Schema& schema,
+                                                    const std::vector<Bytes>& manifests) {
     const Stopwatch timer;
-    WISP_ASSIGN(const GatheredSlips gathered, gather_slips(slips, schema, call));
+    WISP_ASSIGN(const CombinedShards gathered, combine_shards(manifests, schema, call));
     const bool has_delta = call.part == ShardPart::kDelta;
     DiffReport diff;
     diff.total_elements = diff.changed_elements = schema.total_elements();
     diff.result = gathered.state;
-    std::optional<WovenHead> woven;
+    std::optional<InterleavedHead> interleaved;
     if (has_delta) {
         WISP_TRY(require_base(gathered, call));
         DeltaFacts facts;
@@ -161,7 +168,7 @@ Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schem
         facts.touched = gathered.touched_before;
         facts.result = call.base - gathered.touched_before + gathered.touched_after;
         facts.schema_digest = schema.digest();
-        WISP_ASSIGN(woven, weave_delta(gathered, schema, facts));
+        WISP_ASSIGN(interleaved, interleave_delta(gathered, schema, facts));
         diff.base = facts.base;
         diff.result = facts.result;
         diff.changed_elements = facts.changed_elements;
@@ -177,7 +184,7 @@ Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schem
     if (!has_delta) {
         WISP_ASSIGN(anchor, upload_whole(gathered, schema, call));
     } else if (diff.changed_elements > 0) {
-        WISP_ASSIGN(draft.commit.delta, upload_woven(*woven, call, ""));
+        WISP_ASSIGN(draft.commit.delta, upload_interleaved(*interleaved, call, ""));
         draft.report.delta_bytes = draft.commit.delta->bytes();
     }
     take_counts(gathered, draft.report);
@@ -191,20 +198,20 @@ Result<PublishReport> WovenDesk::commit_slips(const ShardCall& call, const Schem
     return report;
 }
 
-std::optional<ShardCall> WovenDesk::anchor_call() const {
-    if (unsettled() || !head() || head()->commit.state.seq == 0 || !anchor_due()) {
+std::optional<ShardCall> ShardCommitter::anchor_call() const {
+    if (needs_reconcile() || !head() || head()->commit.state.seq == 0 || !anchor_due()) {
         return std::nullopt;
     }
     const StateName& state = head()->commit.state;
     return ShardCall{ShardPart::kAnchor, state.step, epoch(), state.digest};
 }
 
-Result<PublishReport> WovenDesk::commit_anchor(const ShardCall& call, const Schema& schema,
-                                               const std::vector<Bytes>& slips) {
+Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const Schema& schema,
+                                                    const std::vector<Bytes>& manifests) {
     const Stopwatch timer;
-    WISP_ASSIGN(const GatheredSlips gathered, gather_slips(slips, schema, call));
+    WISP_ASSIGN(const CombinedShards gathered, combine_shards(manifests, schema, call));
     WISP_TRY(require_base(gathered, call));
-    if (unsettled() || anchor_call() != call) {
+    if (needs_reconcile() || anchor_call() != call) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} moved on while an anchor of step {} was being sent",
                                 shown(where().url), call.step));

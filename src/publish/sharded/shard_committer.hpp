@@ -1,8 +1,8 @@
-// The publish desk of a sharded trainer: it has no weights, only the ranks' slips.
+// The run writer of a sharded trainer: it has no weights, only the ranks' shard manifests.
 //
-// The log, epochs, races and the rule when an anchor is due are the publish desk's own. In place of
-// the baseline stands a record; the weights it would hold are spread over the ranks, and each slip
-// tells the digest of what its rank really read.
+// The log, epochs, races and the rule when an anchor is due are the run writer's own. In place of
+// the baseline stands a record; the weights it would hold are spread over the ranks, and each shard
+// manifest tells the digest of what its rank really read.
 #pragma once
 
 #include "base/folder_lock.hpp"
@@ -37,31 +37,33 @@ class RecordReplica : public Replica {
     std::optional<ReplicaRecord> at_;
 };
 
-class WovenDesk : public PublishDesk {
+class ShardCommitter : public RunWriter {
   public:
-    static Result<std::unique_ptr<WovenDesk>> open(const Location& run,
-                                                   const std::filesystem::path& scratch,
-                                                   const PublishOptions& options);
+    static Result<std::unique_ptr<ShardCommitter>> open(const Location& run,
+                                                        const std::filesystem::path& scratch,
+                                                        const PublishOptions& options);
 
     Result<ShardCall> call(const Schema& schema, std::uint64_t step, bool whole);
-    Result<PublishReport> commit_slips(const ShardCall& call, const Schema& schema,
-                                       const std::vector<Bytes>& slips);
+    Result<PublishReport> commit_shards(const ShardCall& call, const Schema& schema,
+                                        const std::vector<Bytes>& manifests);
     std::optional<ShardCall> anchor_call() const;
     Result<PublishReport> commit_anchor(const ShardCall& call, const Schema& schema,
-                                        const std::vector<Bytes>& slips);
+                                        const std::vector<Bytes>& manifests);
     const std::optional<StateDigest>& landing() const { return landing_; }
 
   protected:
     Result<void> follow_head() override;
 
   private:
-    WovenDesk(std::unique_ptr<RecordReplica> record, CommitLog log, const PublishOptions& options);
-    Result<void> require_base(const GatheredSlips& gathered, const ShardCall& call) const;
-    Result<StoredFile> upload_woven(const WovenHead& head, const ShardCall& call, std::string name);
-    Result<AnchorEntry> upload_whole(const GatheredSlips& gathered, const Schema& schema,
+    ShardCommitter(std::unique_ptr<RecordReplica> record, CommitLog log,
+                   const PublishOptions& options);
+    Result<void> require_base(const CombinedShards& gathered, const ShardCall& call) const;
+    Result<StoredFile> upload_interleaved(const InterleavedHead& head, const ShardCall& call,
+                                          std::string name);
+    Result<AnchorEntry> upload_whole(const CombinedShards& gathered, const Schema& schema,
                                      const ShardCall& call);
-    void take_counts(const GatheredSlips& gathered, PublishReport& report);
-    void remember(const GatheredSlips& gathered, const ShardCall& call);
+    void take_counts(const CombinedShards& gathered, PublishReport& report);
+    void remember(const CombinedShards& gathered, const ShardCall& call);
 
     /// What a rank's blocks must sum up to next time; tells who has lost the base.
     struct Expected {

@@ -14,13 +14,13 @@
 namespace wisp {
 namespace {
 
-constexpr std::string_view kMark = "wisp slip 1";
+constexpr std::string_view kMark = "wisp shard manifest 1";
 constexpr std::size_t kSchemaDigits = 32;
 constexpr std::size_t kHashBytes = 32;
 constexpr std::uint64_t kLongestKey = 256;
 
 std::unexpected<Error> broken(const std::string& what) {
-    return fail(ErrorKind::kInvalid, "slip: " + what);
+    return fail(ErrorKind::kInvalid, "shard manifest: " + what);
 }
 
 void append_digest(Bytes& out, const StateDigest& digest) {
@@ -44,23 +44,23 @@ ShardCall take_call(ByteReader& in) {
     return call;
 }
 
-Result<void> take_blocks(ByteReader& in, const Schema& schema, ShardSlip& slip) {
+Result<void> take_blocks(ByteReader& in, const Schema& schema, ShardManifest& manifest) {
     const std::uint64_t spans = in.varint();
     if (!in.ok() || spans > in.remaining() / 3) return broken("it ends inside its spans");
-    slip.spans.reserve(static_cast<std::size_t>(spans));
+    manifest.spans.reserve(static_cast<std::size_t>(spans));
     for (std::uint64_t i = 0; i < spans; ++i) {
-        slip.spans.push_back({in.varint(), in.varint(), in.varint()});
+        manifest.spans.push_back({in.varint(), in.varint(), in.varint()});
     }
     if (!in.ok()) return broken("it ends inside its spans");
     WISP_ASSIGN(const std::uint64_t blocks,
-                count_blocks(slip.spans, schema, slip.log2_block_elements));
-    if (slip.call.part != ShardPart::kDelta) return {};
+                count_blocks(manifest.spans, schema, manifest.log2_block_elements));
+    if (manifest.call.part != ShardPart::kDelta) return {};
     if (blocks > in.remaining() / 2) return broken("it ends inside its blocks");
-    const std::uint64_t most = std::uint64_t{1} << slip.log2_block_elements;
-    slip.blocks.reserve(static_cast<std::size_t>(blocks));
+    const std::uint64_t most = std::uint64_t{1} << manifest.log2_block_elements;
+    manifest.blocks.reserve(static_cast<std::size_t>(blocks));
     for (std::uint64_t i = 0; i < blocks; ++i) {
-        slip.blocks.push_back({in.varint(), in.varint()});
-        const SlipBlock& block = slip.blocks.back();
+        manifest.blocks.push_back({in.varint(), in.varint()});
+        const ManifestBlock& block = manifest.blocks.back();
         if (!in.ok() || block.changed > most || (block.changed == 0) != (block.bytes == 0)) {
             return broken("a block whose counts cannot be");
         }
@@ -69,7 +69,7 @@ Result<void> take_blocks(ByteReader& in, const Schema& schema, ShardSlip& slip) 
 }
 
 /// A key has to be the one that this object must have: nothing else may be brought into the log.
-Result<void> take_parts(ByteReader& in, ShardSlip& slip) {
+Result<void> take_parts(ByteReader& in, ShardManifest& manifest) {
     const std::uint64_t parts = in.varint();
     if (!in.ok() || parts > limits::kPartsPerFile) return broken("too many parts");
     for (std::uint64_t i = 0; i < parts; ++i) {
@@ -81,34 +81,35 @@ Result<void> take_parts(ByteReader& in, ShardSlip& slip) {
         const auto hash = in.take(kHashBytes);
         if (!in.ok()) return broken("it ends inside its parts");
         part.sha256 = to_hex(as_text(hash));
-        const ObjectName name{slip.call.step,
-                              slip.call.epoch,
+        const ObjectName name{manifest.call.step,
+                              manifest.call.epoch,
                               part.sha256,
                               {static_cast<std::size_t>(i), static_cast<std::size_t>(parts)}};
-        const bool delta = slip.call.part == ShardPart::kDelta;
-        if (part.key != (delta ? woven_delta_key(name) : woven_anchor_key(name))) {
+        const bool delta = manifest.call.part == ShardPart::kDelta;
+        if (part.key != (delta ? delta_segment_key(name) : anchor_segment_key(name))) {
             return broken("the key " + shown(part.key) + " is not the one of its object");
         }
-        slip.parts.push_back(std::move(part));
+        manifest.parts.push_back(std::move(part));
     }
     return {};
 }
 
-Result<void> check_size(const ShardSlip& slip, const Schema& schema) {
+Result<void> check_size(const ShardManifest& manifest, const Schema& schema) {
     std::uint64_t wanted = 0;
-    if (slip.call.part != ShardPart::kDelta) {
-        wanted = plain_bytes(slip.spans, schema, slip.log2_block_elements);
+    if (manifest.call.part != ShardPart::kDelta) {
+        wanted = plain_bytes(manifest.spans, schema, manifest.log2_block_elements);
     }
-    for (const SlipBlock& block : slip.blocks) {
+    for (const ManifestBlock& block : manifest.blocks) {
         if (__builtin_add_overflow(wanted, block.bytes, &wanted)) return broken("blocks overflow");
     }
-    std::uint64_t there = slip.payload.size();
-    for (const StoredPart& part : slip.parts) {
+    std::uint64_t there = manifest.payload.size();
+    for (const StoredPart& part : manifest.parts) {
         if (part.bytes == 0 || __builtin_add_overflow(there, part.bytes, &there)) {
             return broken("parts of no bytes, or too many");
         }
     }
-    if (!slip.payload.empty() && !slip.parts.empty()) return broken("a payload beside parts");
+    if (!manifest.payload.empty() && !manifest.parts.empty())
+        return broken("a payload beside parts");
     if (there == wanted) return {};
     return broken(fmt::format("its blocks have {} bytes, its parts {}", wanted, there));
 }
@@ -143,7 +144,7 @@ Result<ShardCall> parse_call(std::string_view text) {
     return call;
 }
 
-std::uint64_t ShardSlip::uploaded_bytes() const {
+std::uint64_t ShardManifest::uploaded_bytes() const {
     std::uint64_t total = payload.size();
     for (const StoredPart& part : parts) total += part.bytes;
     return total;
@@ -185,31 +186,31 @@ std::uint64_t plain_bytes(const std::vector<BlockSpan>& spans, const Schema& sch
     return total;
 }
 
-Bytes write_slip(const ShardSlip& slip) {
+Bytes write_shard_manifest(const ShardManifest& manifest) {
     Bytes out;
     append_text(out, kMark);
-    append_varint(out, slip.rank);
-    append_fixed(out, static_cast<std::uint8_t>(slip.call.part));
-    append_varint(out, slip.call.step);
-    append_varint(out, slip.call.epoch);
-    append_digest(out, slip.call.base);
-    append_text(out, slip.schema);
-    append_varint(out, slip.log2_block_elements);
-    append_varint(out, slip.spans.size());
-    for (const BlockSpan& span : slip.spans) {
+    append_varint(out, manifest.rank);
+    append_fixed(out, static_cast<std::uint8_t>(manifest.call.part));
+    append_varint(out, manifest.call.step);
+    append_varint(out, manifest.call.epoch);
+    append_digest(out, manifest.call.base);
+    append_text(out, manifest.schema);
+    append_varint(out, manifest.log2_block_elements);
+    append_varint(out, manifest.spans.size());
+    for (const BlockSpan& span : manifest.spans) {
         append_varint(out, span.tensor);
         append_varint(out, span.first_block);
         append_varint(out, span.block_count);
     }
-    for (const SlipBlock& block : slip.blocks) {
+    for (const ManifestBlock& block : manifest.blocks) {
         append_varint(out, block.bytes);
         append_varint(out, block.changed);
     }
-    append_digest(out, slip.state);
-    append_digest(out, slip.touched_before);
-    append_digest(out, slip.touched_after);
-    append_varint(out, slip.parts.size());
-    for (const StoredPart& part : slip.parts) {
+    append_digest(out, manifest.state);
+    append_digest(out, manifest.touched_before);
+    append_digest(out, manifest.touched_after);
+    append_varint(out, manifest.parts.size());
+    for (const StoredPart& part : manifest.parts) {
         append_varint(out, part.key.size());
         append_text(out, part.key);
         append_varint(out, part.bytes);
@@ -217,40 +218,40 @@ Bytes write_slip(const ShardSlip& slip) {
         (void)from_hex(part.sha256, hash);
         out.insert(out.end(), hash.begin(), hash.end());
     }
-    append_varint(out, slip.payload.size());
-    out.insert(out.end(), slip.payload.begin(), slip.payload.end());
+    append_varint(out, manifest.payload.size());
+    out.insert(out.end(), manifest.payload.begin(), manifest.payload.end());
     return out;
 }
 
-Result<ShardSlip> parse_slip(std::span<const std::byte> bytes, const Schema& schema,
-                             const ShardCall& call) {
-    if (bytes.size() > limits::kSlipBytes) return broken("it is too long");
+Result<ShardManifest> parse_shard_manifest(std::span<const std::byte> bytes, const Schema& schema,
+                                           const ShardCall& call) {
+    if (bytes.size() > limits::kShardManifestBytes) return broken("it is too long");
     ByteReader in(bytes);
     if (in.text(kMark.size()) != kMark) return broken("no mark of one");
-    ShardSlip slip;
-    slip.rank = in.varint();
-    slip.call = take_call(in);
-    slip.schema = in.text(kSchemaDigits);
+    ShardManifest manifest;
+    manifest.rank = in.varint();
+    manifest.call = take_call(in);
+    manifest.schema = in.text(kSchemaDigits);
     const std::uint64_t log2 = in.varint();
     if (!in.ok()) return broken("it ends too early");
-    if (slip.call != call) return broken("the answer to another call");
-    if (slip.schema != schema.digest()) {
+    if (manifest.call != call) return broken("the answer to another call");
+    if (manifest.schema != schema.digest()) {
         return broken("another schema: names, dtypes or shapes differ between ranks");
     }
     if (log2 < limits::kMinLog2BlockElements || log2 > limits::kMaxLog2BlockElements) {
         return broken("a block size out of range");
     }
-    slip.log2_block_elements = static_cast<unsigned>(log2);
-    WISP_TRY(take_blocks(in, schema, slip));
-    slip.state = take_digest(in);
-    slip.touched_before = take_digest(in);
-    slip.touched_after = take_digest(in);
-    WISP_TRY(take_parts(in, slip));
+    manifest.log2_block_elements = static_cast<unsigned>(log2);
+    WISP_TRY(take_blocks(in, schema, manifest));
+    manifest.state = take_digest(in);
+    manifest.touched_before = take_digest(in);
+    manifest.touched_after = take_digest(in);
+    WISP_TRY(take_parts(in, manifest));
     const auto payload = in.take(in.varint());
     if (!in.ok() || !in.at_end()) return broken("it does not end where it should");
-    slip.payload.assign(payload.begin(), payload.end());
-    WISP_TRY(check_size(slip, schema));
-    return slip;
+    manifest.payload.assign(payload.begin(), payload.end());
+    WISP_TRY(check_size(manifest, schema));
+    return manifest;
 }
 
 }  // namespace wisp

@@ -1,7 +1,7 @@
 // What a rank tells rank 0 of the blocks it coded and uploaded: wisp/shard.hpp.
 //
-//   slip  := "wisp slip 1" varint rank, call, 32 digits of the schema, varint log2, varint spans,
-//   span…,
+//   shard manifest  := "wisp shard manifest 1" varint rank, call, 32 digits of the schema, varint
+//   log2, varint spans, span…,
 //            block…, u64 × 6 sums, varint parts, part…, varint payload bytes, payload
 //   call  := u8 part, varint step, varint epoch, u64 × 2 base
 //   span  := varint tensor, varint first block, varint blocks
@@ -21,19 +21,19 @@
 
 namespace wisp {
 
-struct SlipBlock {
+struct ManifestBlock {
     std::uint64_t bytes = 0;    // coded
     std::uint64_t changed = 0;  // elements
 };
 
-struct ShardSlip {
+struct ShardManifest {
     std::uint64_t rank = 0;
     ShardCall call;
     std::string schema;  // digest
     unsigned log2_block_elements = 0;
-    std::vector<BlockSpan> spans;   // ascending
-    std::vector<SlipBlock> blocks;  // of a delta: all blocks of the spans, in order
-    StateDigest state;              // over its blocks: before a delta, or of what is sent whole
+    std::vector<BlockSpan> spans;       // ascending
+    std::vector<ManifestBlock> blocks;  // of a delta: all blocks of the spans, in order
+    StateDigest state;                  // over its blocks: before a delta, or of what is sent whole
     StateDigest touched_before;
     StateDigest touched_after;
     std::vector<StoredPart> parts;
@@ -50,11 +50,12 @@ Result<std::uint64_t> count_blocks(const std::vector<BlockSpan>& spans, const Sc
 std::uint64_t plain_bytes(const std::vector<BlockSpan>& spans, const Schema& schema,
                           unsigned log2_block_elements);
 
-Bytes write_slip(const ShardSlip& slip);
+Bytes write_shard_manifest(const ShardManifest& manifest);
 
-/// Holds the slip against the schema and the call that it must answer: spans of real blocks,
-/// plausible counts, keys as they must be named, as many bytes as its blocks have. kInvalid.
-Result<ShardSlip> parse_slip(std::span<const std::byte> bytes, const Schema& schema,
-                             const ShardCall& call);
+/// Holds the shard manifest against the schema and the call that it must answer: spans of real
+/// blocks, plausible counts, keys as they must be named, as many bytes as its blocks have.
+/// kInvalid.
+Result<ShardManifest> parse_shard_manifest(std::span<const std::byte> bytes, const Schema& schema,
+                                           const ShardCall& call);
 
 }  // namespace wisp

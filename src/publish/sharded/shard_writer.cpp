@@ -39,8 +39,8 @@ struct ShardWriter::State {
 
     /// What was coded and is not known to be committed.
     struct Pending {
-        ShardSlip slip;
-        OwnedFile file;            // the strand
+        ShardManifest manifest;
+        OwnedFile file;            // the segment
         std::vector<Bytes> whole;  // of kWhole, instead of a delta: the spans
         StoredFile stored;
         bool reused = false;
@@ -68,17 +68,17 @@ struct ShardWriter::State {
     std::optional<Coding> coding;
     std::uint64_t files_made = 0;
 
-    ShardSlip new_slip(const ShardCall& call) const {
-        ShardSlip slip;
-        slip.rank = rank;
-        slip.call = call;
-        slip.schema = own.schema().digest();
-        slip.log2_block_elements = options.log2_block_elements;
-        slip.spans = own.spans();
-        return slip;
+    ShardManifest new_shard_manifest(const ShardCall& call) const {
+        ShardManifest manifest;
+        manifest.rank = rank;
+        manifest.call = call;
+        manifest.schema = own.schema().digest();
+        manifest.log2_block_elements = options.log2_block_elements;
+        manifest.spans = own.spans();
+        return manifest;
     }
 
-    fs::path new_file() { return scratch / fmt::format("strand-{}-{}", rank, files_made++); }
+    fs::path new_file() { return scratch / fmt::format("segment-{}-{}", rank, files_made++); }
 
     Result<void> check_views(const SpanViews& views, std::size_t first) const {
         bool right = views.size() <= own.spans().size() - first;
@@ -96,7 +96,7 @@ struct ShardWriter::State {
         const auto& blocks = own.blocks();
         std::size_t end = first;
         while (end < blocks.size() && blocks[end].span < into.next_span + views.size()) ++end;
-        ShardSlip& slip = into.pending.slip;
+        ShardManifest& manifest = into.pending.manifest;
         WISP_TRY(ordered_parallel<WrittenBlock>(
             end - first, static_cast<unsigned>(into.encoders.size()),
             [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
@@ -106,33 +106,34 @@ struct ShardWriter::State {
                                       own.seed_of(block), into.encoders[thread]);
             },
             [&](std::uint64_t, WrittenBlock block) -> Result<void> {
-                slip.state += block.old_state;
-                slip.touched_before += block.touched.before;
-                slip.touched_after += block.touched.after;
-                slip.blocks.push_back({block.encoded.coded.size(), block.encoded.changed_elements});
+                manifest.state += block.old_state;
+                manifest.touched_before += block.touched.before;
+                manifest.touched_after += block.touched.after;
+                manifest.blocks.push_back(
+                    {block.encoded.coded.size(), block.encoded.changed_elements});
                 return into.file->append(block.encoded.coded);
             }));
         into.next_block = end;
         return {};
     }
 
-    /// What is short goes into the slip, the rest into the bucket.
+    /// What is short goes into the shard manifest, the rest into the bucket.
     Result<void> send(Pending& out) {
-        const bool delta = out.slip.call.part == ShardPart::kDelta;
+        const bool delta = out.manifest.call.part == ShardPart::kDelta;
         WISP_ASSIGN(const MappedFile mapped, MappedFile::open(out.file.path()));
-        out.slip.parts.clear();
-        out.slip.payload.clear();
+        out.manifest.parts.clear();
+        out.manifest.payload.clear();
         if (mapped.bytes().size() <= options.inline_bytes) {
-            out.slip.payload.assign(mapped.bytes().begin(), mapped.bytes().end());
+            out.manifest.payload.assign(mapped.bytes().begin(), mapped.bytes().end());
             return {};
         }
         const auto name_key = [&](std::string_view hash, PartNumber part) {
-            const ObjectName name{out.slip.call.step, out.slip.call.epoch, hash, part};
-            return delta ? woven_delta_key(name) : woven_anchor_key(name);
+            const ObjectName name{out.manifest.call.step, out.manifest.call.epoch, hash, part};
+            return delta ? delta_segment_key(name) : anchor_segment_key(name);
         };
         WISP_ASSIGN(out.stored, uploader.upload(out.file.path(), "", name_key));
         out.reused = uploader.take_counts().reused_bytes > 0;
-        out.slip.parts = out.stored.parts;
+        out.manifest.parts = out.stored.parts;
         return {};
     }
 };
@@ -193,7 +194,7 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
                                 state_->rank, call.step));
     }
     State::Coding& coding = state_->coding.emplace();
-    coding.pending.slip = state_->new_slip(call);
+    coding.pending.manifest = state_->new_shard_manifest(call);
     if (call.part == ShardPart::kWhole) return {};
     coding.pending.file = OwnedFile(state_->new_file());
     WISP_ASSIGN(PendingFile file, PendingFile::create(coding.pending.file.path()));
@@ -230,7 +231,7 @@ Result<CodedShard> ShardWriter::finish() {
         coded.total_elements += block.range.element_count;
     if (coding.file) {
         WISP_TRY(coding.file->commit_unsynced());
-        for (const SlipBlock& block : coding.pending.slip.blocks) {
+        for (const ManifestBlock& block : coding.pending.manifest.blocks) {
             coded.changed_elements += block.changed;
             coded.payload_bytes += block.bytes;
         }
@@ -252,19 +253,19 @@ Result<CodedShard> ShardWriter::code(const ShardCall& call, const SpanViews& spa
 Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
     const StopScope scope(state_->options.stop);
     if (call.part != ShardPart::kAnchor) {
-        if (!state_->pending || state_->pending->slip.call != call) {
+        if (!state_->pending || state_->pending->manifest.call != call) {
             return fail(ErrorKind::kInvalid, fmt::format("rank {} has coded nothing for step {}",
                                                          state_->rank, call.step));
         }
         State::Pending& pending = *state_->pending;
         if (call.part == ShardPart::kWhole) {
             const SpanViews views = views_of(pending.whole);
-            WISP_ASSIGN(pending.slip.state, state_->own.digest(views));
+            WISP_ASSIGN(pending.manifest.state, state_->own.digest(views));
             pending.file = OwnedFile(state_->new_file());
-            WISP_TRY(state_->own.write_strand(views, pending.file.path()));
+            WISP_TRY(state_->own.write_segment(views, pending.file.path()));
         }
         WISP_TRY(state_->send(pending));
-        return write_slip(pending.slip);
+        return write_shard_manifest(pending.manifest);
     }
     if (!state_->base || *state_->base != call.base) {
         return fail(ErrorKind::kWrongBase, fmt::format("rank {} does not hold the blocks of the "
@@ -272,13 +273,13 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
                                                        state_->rank, call.step));
     }
     State::Pending anchor;
-    anchor.slip = state_->new_slip(call);
+    anchor.manifest = state_->new_shard_manifest(call);
     const SpanViews views = views_of(state_->kept);
-    WISP_ASSIGN(anchor.slip.state, state_->own.digest(views));
+    WISP_ASSIGN(anchor.manifest.state, state_->own.digest(views));
     anchor.file = OwnedFile(state_->new_file());
-    WISP_TRY(state_->own.write_strand(views, anchor.file.path()));
+    WISP_TRY(state_->own.write_segment(views, anchor.file.path()));
     WISP_TRY(state_->send(anchor));
-    return write_slip(anchor.slip);
+    return write_shard_manifest(anchor.manifest);
 }
 
 Result<void> ShardWriter::advance(const StateDigest& state) {
@@ -289,10 +290,10 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
     }
     State::Pending pending = std::move(*state_->pending);
     state_->pending.reset();
-    if (pending.slip.call.part == ShardPart::kWhole) {
+    if (pending.manifest.call.part == ShardPart::kWhole) {
         state_->kept = std::move(pending.whole);
     } else if (auto moved =
-                   state_->own.apply(pending.file.path(), pending.slip.blocks, state_->kept);
+                   state_->own.apply(pending.file.path(), pending.manifest.blocks, state_->kept);
                !moved) {
         state_->base.reset();
         return moved;

@@ -6,64 +6,66 @@
 
 namespace wisp {
 
-struct WovenPublisher::State {
-    std::unique_ptr<WovenDesk> desk;
+struct ShardedPublisher::State {
+    std::unique_ptr<ShardCommitter> writer;
     std::stop_token stop;
 };
 
-WovenPublisher::WovenPublisher(std::unique_ptr<State> state) : state_(std::move(state)) {}
-WovenPublisher::WovenPublisher(WovenPublisher&&) noexcept = default;
-WovenPublisher& WovenPublisher::operator=(WovenPublisher&&) noexcept = default;
-WovenPublisher::~WovenPublisher() = default;
+ShardedPublisher::ShardedPublisher(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ShardedPublisher::ShardedPublisher(ShardedPublisher&&) noexcept = default;
+ShardedPublisher& ShardedPublisher::operator=(ShardedPublisher&&) noexcept = default;
+ShardedPublisher::~ShardedPublisher() = default;
 
-Result<WovenPublisher> WovenPublisher::open(const Location& run,
-                                            const std::filesystem::path& scratch,
-                                            const PublishOptions& options) {
+Result<ShardedPublisher> ShardedPublisher::open(const Location& run,
+                                                const std::filesystem::path& scratch,
+                                                const PublishOptions& options) {
     const StopScope scope(options.run.stop);
-    WISP_ASSIGN(auto desk, WovenDesk::open(run, scratch, options));
-    return WovenPublisher(std::make_unique<State>(State{std::move(desk), options.run.stop}));
+    WISP_ASSIGN(auto writer, ShardCommitter::open(run, scratch, options));
+    return ShardedPublisher(std::make_unique<State>(State{std::move(writer), options.run.stop}));
 }
 
-Result<ShardCall> WovenPublisher::call(const Schema& schema, std::uint64_t step, bool whole) {
+Result<ShardCall> ShardedPublisher::call(const Schema& schema, std::uint64_t step, bool whole) {
     const StopScope scope(state_->stop);
-    return state_->desk->call(schema, step, whole);
+    return state_->writer->call(schema, step, whole);
 }
 
-Result<PublishReport> WovenPublisher::commit(const ShardCall& call, const Schema& schema,
-                                             const std::vector<std::vector<std::byte>>& slips) {
+Result<PublishReport> ShardedPublisher::commit(
+    const ShardCall& call, const Schema& schema,
+    const std::vector<std::vector<std::byte>>& manifests) {
     const StopScope scope(state_->stop);
-    return state_->desk->commit_slips(call, schema, slips);
+    return state_->writer->commit_shards(call, schema, manifests);
 }
 
-const std::optional<StateDigest>& WovenPublisher::result() const {
-    return state_->desk->landing();
+const std::optional<StateDigest>& ShardedPublisher::result() const {
+    return state_->writer->landing();
 }
 
-std::optional<ShardCall> WovenPublisher::anchor_call() const {
-    return state_->desk->anchor_call();
+std::optional<ShardCall> ShardedPublisher::anchor_call() const {
+    return state_->writer->anchor_call();
 }
 
-Result<PublishReport> WovenPublisher::commit_anchor(
-    const ShardCall& call, const Schema& schema, const std::vector<std::vector<std::byte>>& slips) {
+Result<PublishReport> ShardedPublisher::commit_anchor(
+    const ShardCall& call, const Schema& schema,
+    const std::vector<std::vector<std::byte>>& manifests) {
     const StopScope scope(state_->stop);
-    return state_->desk->commit_anchor(call, schema, slips);
+    return state_->writer->commit_anchor(call, schema, manifests);
 }
 
-Result<void> WovenPublisher::heartbeat() {
+Result<void> ShardedPublisher::heartbeat() {
     const StopScope scope(state_->stop);
-    return state_->desk->heartbeat();
+    return state_->writer->heartbeat();
 }
 
-std::uint64_t WovenPublisher::next_step() const {
-    return state_->desk->next_step();
+std::uint64_t ShardedPublisher::next_step() const {
+    return state_->writer->next_step();
 }
 
-const ReplicaRecord& WovenPublisher::at() const {
-    return state_->desk->at();
+const ReplicaRecord& ShardedPublisher::at() const {
+    return state_->writer->at();
 }
 
-const std::string& WovenPublisher::run() const {
-    return state_->desk->run();
+const std::string& ShardedPublisher::run() const {
+    return state_->writer->run();
 }
 
 }  // namespace wisp

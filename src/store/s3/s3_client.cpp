@@ -113,7 +113,7 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
             WISP_ASSIGN(course.keys, credentials_->keys());
         }
         WISP_ASSIGN(HttpResponse response, exchange(request, course));
-        WISP_ASSIGN(const bool again, settle(response, request, course));
+        WISP_ASSIGN(const bool again, correct(response, request, course));
         if (!again) return response;
     }
 }
@@ -130,31 +130,31 @@ Result<HttpResponse> S3Client::exchange(const S3Request& request, const Course& 
     return response;
 }
 
-Result<bool> S3Client::settle(const HttpResponse& response, const S3Request& request,
-                              Course& course) {
+Result<bool> S3Client::correct(const HttpResponse& response, const S3Request& request,
+                               Course& course) {
     if (response.status < 300 || response.status >= 500 || !course.signed_request) {
         if (is_redirect(response.status)) return follow(response, request, course);
         return false;
     }
     const S3Problem problem = parse_problem(response.body_text()).value_or(S3Problem{});
     const bool refused = response.status == 400 || response.status == 401 || response.status == 403;
-    if ((refused || is_redirect(response.status)) && !course.region_settled) {
+    if ((refused || is_redirect(response.status)) && !course.region_corrected) {
         const std::string named(response.header("x-amz-bucket-region"));
-        if (settle_region(response, named.empty() ? problem.region : named, request, course)) {
-            course.region_settled = true;
+        if (correct_region(response, named.empty() ? problem.region : named, request, course)) {
+            course.region_corrected = true;
             return true;
         }
     }
     if (is_redirect(response.status)) return follow(response, request, course);
-    if (refused && !course.clock_settled && settle_clock(response, problem.code)) {
-        course.clock_settled = true;
+    if (refused && !course.clock_corrected && correct_clock(response, problem.code)) {
+        course.clock_corrected = true;
         return true;
     }
     // HEAD carries no code; keys that can be renewed are worth a second try.
     const bool perhaps_expired = calls_keys_expired(problem.code) ||
                                  (request.method == "HEAD" && !course.keys.session_token.empty());
-    if (refused && !course.keys_settled && perhaps_expired) {
-        course.keys_settled = true;
+    if (refused && !course.keys_renewed && perhaps_expired) {
+        course.keys_renewed = true;
         credentials_->reject(course.keys);
         WISP_ASSIGN(const AwsKeys renewed, credentials_->keys());
         return renewed.session_token != course.keys.session_token ||
@@ -163,7 +163,7 @@ Result<bool> S3Client::settle(const HttpResponse& response, const S3Request& req
     return false;
 }
 
-bool S3Client::settle_clock(const HttpResponse& response, const std::string& code) {
+bool S3Client::correct_clock(const HttpResponse& response, const std::string& code) {
     const auto date_ms = parse_http_date(response.header("date"));
     if (!date_ms) return false;
     const std::int64_t skew_ms = *date_ms - clock_->now_ms();
@@ -173,8 +173,8 @@ bool S3Client::settle_clock(const HttpResponse& response, const std::string& cod
     return true;
 }
 
-bool S3Client::settle_region(const HttpResponse& response, const std::string& named,
-                             const S3Request& request, Course& course) {
+bool S3Client::correct_region(const HttpResponse& response, const std::string& named,
+                              const S3Request& request, Course& course) {
     const bool is_name =
         !named.empty() && named.size() <= 63 &&
         named.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;

@@ -1,6 +1,6 @@
-// Signed requests to one bucket, and what must be settled before an answer means anything.
+// Signed requests to one bucket, and what must be right before an answer means anything.
 //
-// Settles by itself, each at most once per request: a clock that is off, keys that expired, a
+// Corrects by itself, each at most once per request: a clock that is off, keys that expired, a
 // bucket in another region. Follows redirects of reads, at most three: Authorization and x-amz-*
 // headers stay behind when the host changes, and https never becomes http. Slows down when the Hub
 // says that few requests are left. Everything else is the caller's, repeating included.
@@ -50,24 +50,24 @@ class S3Client {
     Clock& clock() { return *clock_; }
 
   private:
-    /// What has been settled for one request so far.
+    /// What has been corrected for one request so far.
     struct Course {
         Url target;
         std::string region;
         std::string payload_sha256;
         AwsKeys keys;
         bool signed_request = true;
-        bool clock_settled = false;
-        bool keys_settled = false;
-        bool region_settled = false;
+        bool clock_corrected = false;
+        bool keys_renewed = false;
+        bool region_corrected = false;
         int redirects = 0;
     };
     HttpRequest prepare(const S3Request& request, const Course& course) const;
     /// True: the course has changed, send again. False: the answer stands.
-    Result<bool> settle(const HttpResponse& response, const S3Request& request, Course& course);
-    bool settle_clock(const HttpResponse& response, const std::string& code);
-    bool settle_region(const HttpResponse& response, const std::string& region,
-                       const S3Request& request, Course& course);
+    Result<bool> correct(const HttpResponse& response, const S3Request& request, Course& course);
+    bool correct_clock(const HttpResponse& response, const std::string& code);
+    bool correct_region(const HttpResponse& response, const std::string& region,
+                        const S3Request& request, Course& course);
     Result<bool> follow(const HttpResponse& response, const S3Request& request, Course& course);
     Course first_course(const S3Request& request) const;
     Result<HttpResponse> exchange(const S3Request& request, const Course& course);

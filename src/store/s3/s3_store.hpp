@@ -1,6 +1,6 @@
 // A bucket of any S3-compatible store, behind the Store interface.
 //
-// Never repeats a request except to settle the clock, the keys, the region, or a 409 of create():
+// Never repeats a request except to correct the clock, the keys, the region, or a 409 of create():
 // retrying is another wrapper's. Large puts are multipart; create() never is, since some stores
 // ignore the condition there. Thread-safe.
 #pragma once

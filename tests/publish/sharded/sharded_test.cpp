@@ -37,10 +37,10 @@ class Sharded : public ::testing::Test {
     Checkpoint state(std::size_t i) const { return value_of(Checkpoint::open(steps_.state(i))); }
     Schema schema() const { return state(0).schema(); }
 
-    WovenPublisher open(std::uint64_t anchor_every = 0) {
+    ShardedPublisher open(std::uint64_t anchor_every = 0) {
         PublishOptions options;
         options.anchor_every = anchor_every;
-        return value_of(WovenPublisher::open(run_, folder_ / "rank0", options));
+        return value_of(ShardedPublisher::open(run_, folder_ / "rank0", options));
     }
 
     LogEntry head() const { return *value_of(value_of(CommitLog::open(run_, {})).head()); }
@@ -81,13 +81,13 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
         for (const std::uint64_t inline_bytes : {0, 150, 1 << 20}) {
             run_.prefix = "runs/" + std::to_string(ranks) + "-" + std::to_string(inline_bytes);
             value_of(init_run(run_, {}));
-            WovenPublisher publisher = open();
+            ShardedPublisher publisher = open();
             SimulatedRanks trainer(run_, schema(), ranks, 6, inline_bytes);
             trainer.publish(publisher, state(0), 0);
             const PublishReport report = trainer.publish(publisher, state(1), 1);
             EXPECT_EQ(report.state, steps_.digest(1));
             const LogEntry entry = head();
-            ASSERT_TRUE(entry.commit.delta && entry.commit.delta->woven);
+            ASSERT_TRUE(entry.commit.delta && entry.commit.delta->interleaved);
             EXPECT_EQ(fetched(*entry.commit.delta), unsharded(0, 1, 6));
             const std::size_t parts = entry.commit.delta->parts.size();
             EXPECT_TRUE(inline_bytes != 0 || parts > ranks);
@@ -97,15 +97,15 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
 }
 
 TEST_F(Sharded, WithTheUsualBlocksItIsTheFileThatDiffWrites) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 3, kShardLog2BlockElements);
     trainer.publish(publisher, state(0), 0);
     trainer.publish(publisher, state(1), 1);
     EXPECT_EQ(fetched(*head().commit.delta), read_bytes(steps_.delta(0, 1)));
 }
 
-TEST_F(Sharded, AFollowerFollowsWovenAnchorsAndDeltas) {
-    WovenPublisher publisher = open(2);
+TEST_F(Sharded, AFollowerFollowsInterleavedAnchorsAndDeltas) {
+    ShardedPublisher publisher = open(2);
     SimulatedRanks trainer(run_, schema(), 3, 6);
     auto replica = value_of(open_folder_replica(folder_ / "replica"));
     Follower follower = value_of(Follower::open(run_, *replica, {}));
@@ -122,20 +122,20 @@ TEST_F(Sharded, AFollowerFollowsWovenAnchorsAndDeltas) {
     }
 }
 
-TEST_F(Sharded, UpkeepWorksOverWovenObjects) {
-    WovenPublisher publisher = open(5);
+TEST_F(Sharded, MaintenanceWorksOverInterleavedObjects) {
+    ShardedPublisher publisher = open(5);
     SimulatedRanks trainer(run_, schema(), 4, 6);
     for (std::size_t i = 0; i < 6; ++i) trainer.publish(publisher, state(i), i);
-    UpkeepOptions upkeep;
-    EXPECT_TRUE(value_of(scrub_run(run_, upkeep, true)).findings.empty());
-    value_of(export_step(run_, 4, folder_ / "exported", upkeep));
+    MaintenanceOptions maintenance;
+    EXPECT_TRUE(value_of(scrub_run(run_, maintenance, true)).findings.empty());
+    value_of(export_step(run_, 4, folder_ / "exported", maintenance));
     EXPECT_TRUE(steps_.holds(folder_ / "exported", 4));
-    value_of(compact_run(run_, upkeep));
+    value_of(compact_run(run_, maintenance));
     RetainOptions retain;
     retain.keep_anchors = 1;
     retain.grace = Milliseconds(0);
     value_of(retain_run(run_, retain));
-    EXPECT_TRUE(value_of(scrub_run(run_, upkeep, true)).findings.empty());
+    EXPECT_TRUE(value_of(scrub_run(run_, maintenance, true)).findings.empty());
     auto late = value_of(open_memory_replica());
     Follower joiner = value_of(Follower::open(run_, *late, {}));
     EXPECT_TRUE(value_of(joiner.catch_up()).moved);
@@ -145,7 +145,7 @@ TEST_F(Sharded, UpkeepWorksOverWovenObjects) {
 TEST_F(Sharded, AnotherNumberOfRanksGoesOnAndSoDoesOneTrainer) {
     std::size_t step = 0;
     for (const std::size_t ranks : {2, 3, 1}) {
-        WovenPublisher publisher = open();
+        ShardedPublisher publisher = open();
         SimulatedRanks trainer(run_, schema(), ranks, 6);
         if (step > 0) trainer.adopt(state(step - 1));
         EXPECT_EQ(trainer.publish(publisher, state(step), step).kind,
@@ -158,24 +158,24 @@ TEST_F(Sharded, AnotherNumberOfRanksGoesOnAndSoDoesOneTrainer) {
 }
 
 TEST_F(Sharded, AStepThatWasNotCommittedLosesNothing) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     trainer.publish(publisher, state(0), 0);
     const ShardCall lost = value_of(publisher.call(trainer.schema(), 1));
-    (void)trainer.slips(lost, state(1));  // and then a rank dies
+    (void)trainer.manifests(lost, state(1));  // and then a rank dies
     const PublishReport report = trainer.publish(publisher, state(2), 2);
     EXPECT_EQ(report.kind, "delta");
     EXPECT_EQ(report.state, steps_.digest(2));
 }
 
 TEST_F(Sharded, ACommitWithoutAnAnswerIsFoundAtTheNextCall) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     trainer.publish(publisher, state(0), 0);
     const ShardCall call = value_of(publisher.call(trainer.schema(), 1));
-    const Slips slips = trainer.slips(call, state(1));
+    const ShardManifests manifests = trainer.manifests(call, state(1));
     store_->silent = true;
-    const auto report = publisher.commit(call, trainer.schema(), slips);
+    const auto report = publisher.commit(call, trainer.schema(), manifests);
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().kind, ErrorKind::kUnavailable);
     EXPECT_EQ(publisher.result(), steps_.digest(1));
@@ -188,7 +188,7 @@ TEST_F(Sharded, ACommitWithoutAnAnswerIsFoundAtTheNextCall) {
 }
 
 TEST_F(Sharded, GoingBackIsARewindAndTheSameStepAgainIsPresent) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     for (std::size_t i = 0; i < 3; ++i) trainer.publish(publisher, state(i), i);
     EXPECT_EQ(trainer.publish(publisher, state(2), 2).kind, "present");
@@ -199,13 +199,13 @@ TEST_F(Sharded, GoingBackIsARewindAndTheSameStepAgainIsPresent) {
 }
 
 TEST_F(Sharded, ARankWithOtherBlocksThanTheBaseIsNamed) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 3, 6);
     trainer.publish(publisher, state(0), 0);
     trainer.publish(publisher, state(1), 1);
     value_of(trainer.writer(2).adopt(state(0), steps_.digest(1)));
     const ShardCall call = value_of(publisher.call(trainer.schema(), 2));
-    const auto report = publisher.commit(call, trainer.schema(), trainer.slips(call, state(2)));
+    const auto report = publisher.commit(call, trainer.schema(), trainer.manifests(call, state(2)));
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().kind, ErrorKind::kWrongBase);
     EXPECT_NE(report.error().text.find("rank 2"), std::string::npos) << report.error().text;
@@ -214,53 +214,54 @@ TEST_F(Sharded, ARankWithOtherBlocksThanTheBaseIsNamed) {
 }
 
 TEST_F(Sharded, ANewerWriterFencesTheRanks) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     trainer.publish(publisher, state(0), 0);
     auto baseline = value_of(open_memory_replica());
     Publisher other = value_of(Publisher::open(run_, *baseline, {}));
     value_of(other.publish(state(1), 1));
     const ShardCall call = value_of(publisher.call(trainer.schema(), 2));
-    const auto report = publisher.commit(call, trainer.schema(), trainer.slips(call, state(2)));
+    const auto report = publisher.commit(call, trainer.schema(), trainer.manifests(call, state(2)));
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().kind, ErrorKind::kFenced);
 }
 
 TEST_F(Sharded, EveryBlockIsNeededOnce) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     const ShardCall call = value_of(publisher.call(trainer.schema(), 0));
-    Slips slips = trainer.slips(call, state(0));
-    const auto refused = [&](const Slips& given) {
+    ShardManifests manifests = trainer.manifests(call, state(0));
+    const auto refused = [&](const ShardManifests& given) {
         const auto report = publisher.commit(call, trainer.schema(), given);
         return !report && report.error().kind == ErrorKind::kInvalid;
     };
     EXPECT_TRUE(refused({}));
-    EXPECT_TRUE(refused({slips[0]}));
-    EXPECT_TRUE(refused({slips[0], slips[0]}));
-    EXPECT_TRUE(refused({slips[1], slips[0]}));
-    EXPECT_TRUE(refused({slips[0], slips[1], slips[1]}));
-    EXPECT_TRUE(publisher.commit(call, trainer.schema(), slips));
+    EXPECT_TRUE(refused({manifests[0]}));
+    EXPECT_TRUE(refused({manifests[0], manifests[0]}));
+    EXPECT_TRUE(refused({manifests[1], manifests[0]}));
+    EXPECT_TRUE(refused({manifests[0], manifests[1], manifests[1]}));
+    EXPECT_TRUE(publisher.commit(call, trainer.schema(), manifests));
 }
 
 TEST_F(Sharded, ASlipCutAnywhereOrOfAnotherCallIsRefused) {
-    WovenPublisher publisher = open();
+    ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     trainer.publish(publisher, state(0), 0);
     const ShardCall call = value_of(publisher.call(trainer.schema(), 1));
-    const auto slip = trainer.slips(call, state(1)).front();
-    EXPECT_TRUE(parse_slip(slip, trainer.schema(), call));
-    for (std::size_t size = 0; size < slip.size(); ++size) {
-        EXPECT_FALSE(parse_slip(std::span(slip).first(size), trainer.schema(), call)) << size;
+    const auto manifest = trainer.manifests(call, state(1)).front();
+    EXPECT_TRUE(parse_shard_manifest(manifest, trainer.schema(), call));
+    for (std::size_t size = 0; size < manifest.size(); ++size) {
+        EXPECT_FALSE(parse_shard_manifest(std::span(manifest).first(size), trainer.schema(), call))
+            << size;
     }
     ShardCall other = call;
     ++other.step;
-    EXPECT_FALSE(parse_slip(slip, trainer.schema(), other));
-    EXPECT_FALSE(parse_slip(slip, value_of(Schema::make({})), call));
-    ShardSlip forged = value_of(parse_slip(slip, trainer.schema(), call));
+    EXPECT_FALSE(parse_shard_manifest(manifest, trainer.schema(), other));
+    EXPECT_FALSE(parse_shard_manifest(manifest, value_of(Schema::make({})), call));
+    ShardManifest forged = value_of(parse_shard_manifest(manifest, trainer.schema(), call));
     ASSERT_FALSE(forged.parts.empty());
     forged.parts.front().key = "anchors/step_000000-e1-0000000000000000.safetensors";
-    EXPECT_FALSE(parse_slip(write_slip(forged), trainer.schema(), call));
+    EXPECT_FALSE(parse_shard_manifest(write_shard_manifest(forged), trainer.schema(), call));
 }
 
 }  // namespace

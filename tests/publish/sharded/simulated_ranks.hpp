@@ -7,7 +7,7 @@
 
 namespace wisp::testing {
 
-using Slips = std::vector<std::vector<std::byte>>;
+using ShardManifests = std::vector<std::vector<std::byte>>;
 
 /// Block b of the grid belongs to rank b mod count: as scattered as can be.
 class SimulatedRanks {
@@ -41,29 +41,29 @@ class SimulatedRanks {
         for (ShardWriter& writer : writers_) value_of(writer.adopt(weights, state));
     }
 
-    Slips slips(const ShardCall& call, const Weights& weights) {
-        Slips slips;
+    ShardManifests manifests(const ShardCall& call, const Weights& weights) {
+        ShardManifests manifests;
         for (std::size_t rank = 0; rank < count(); ++rank) {
             if (call.part != ShardPart::kAnchor) {
                 value_of(writers_[rank].code(call, views(rank, weights)));
             }
-            slips.push_back(value_of(writers_[rank].deliver(call)));
+            manifests.push_back(value_of(writers_[rank].deliver(call)));
         }
-        return slips;
+        return manifests;
     }
 
     void advance(const StateDigest& state) {
         for (ShardWriter& writer : writers_) value_of(writer.advance(state));
     }
 
-    /// As a trainer does: call, slips, commit, advance, and an anchor if one is due.
-    PublishReport publish(WovenPublisher& publisher, const Weights& weights, std::uint64_t step) {
+    /// As a trainer does: call, shard manifests, commit, advance, and an anchor if one is due.
+    PublishReport publish(ShardedPublisher& publisher, const Weights& weights, std::uint64_t step) {
         const ShardCall call = value_of(publisher.call(schema_, step));
-        PublishReport report = value_of(publisher.commit(call, schema_, slips(call, weights)));
+        PublishReport report = value_of(publisher.commit(call, schema_, manifests(call, weights)));
         advance(report.state);
         if (const auto due = publisher.anchor_call()) {
             const auto anchor =
-                value_of(publisher.commit_anchor(*due, schema_, slips(*due, weights)));
+                value_of(publisher.commit_anchor(*due, schema_, manifests(*due, weights)));
             report.anchored = anchor.anchored;
         }
         return report;
