@@ -45,7 +45,20 @@ OTHER_TESTS = {"cli", "contract", "dashboard", "e2e", "golden", "python", "s3", 
 # Words that were given up for those of the field, and must not come back; ARCHITECTURE.md has the
 # glossary. Words of an identifier count like words of a sentence: "road map" is RoadMap too.
 RETIRED = {
+    "conductor": "update coordinator",
     "corridor": "the name of the layer",
+    "desk": "run writer",
+    "journey": "replica updater",
+    "road": "merged delta",
+    "roads": "merged deltas",
+    "slip": "shard manifest",
+    "slips": "shard manifests",
+    "strand": "segment",
+    "strands": "segments",
+    "travelled": "cumulative_delta_bytes",
+    "unsettled": "needs_reconcile",
+    "upkeep": "maintenance",
+    "woven": "interleaved",
 }
 SPOKEN = ("include", "src", "cli", "python", "doc", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
 

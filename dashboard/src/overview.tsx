@@ -103,12 +103,12 @@ export function Timeline({ run, commits }: { run: Run; commits: Commit[] }) {
     return found;
   });
   const first = commits[0]?.seq ?? 0;
-  const merged_deltas = run.merged_deltas.filter((merged) => merged.to_seq >= first);
+  const merged = run.merged_deltas.filter((delta) => delta.to_seq >= first);
   const steps = new Map(bars.map((bar) => [bar.seq, bar.step]));
   const deltas = bars.filter((bar) => bar.kind === "delta");
   const label =
     `Bytes of each commit on a logarithmic scale: ${plural(deltas.length, "delta")}, ` +
-    `${plural(bars.length - deltas.length, "anchor")}, ${plural(merged deltas.length, "merged delta")}` +
+    `${plural(bars.length - deltas.length, "anchor")}, ${plural(merged.length, "merged delta")}` +
     (run.full_bytes ? `, full weights ${bytes(run.full_bytes)}` : "");
   return (
     <section aria-labelledby="timeline-title">
@@ -116,7 +116,7 @@ export function Timeline({ run, commits }: { run: Run; commits: Commit[] }) {
       <ul class="legend" aria-hidden="true">
         <li class="delta">delta</li>
         <li class="anchor">anchor</li>
-        {merged_deltas.length > 0 && <li class="merged">merged delta, over the steps it spans</li>}
+        {merged.length > 0 && <li class="merged">merged delta, over the steps it spans</li>}
         {run.full_bytes > 0 && <li class="full line">full weights, {bytes(run.full_bytes)}</li>}
       </ul>
       {bars.length === 0 ? (
@@ -130,7 +130,7 @@ export function Timeline({ run, commits }: { run: Run; commits: Commit[] }) {
             if (bar.kind === "delta") window.location.hash = `/step/${bar.seq}`;
           }}
           options={(width) => {
-            const smallest = Math.min(...bars.map((b) => b.bytes), ...merged_deltas.map((r) => r.bytes));
+            const smallest = Math.min(...bars.map((b) => b.bytes), ...merged.map((r) => r.bytes));
             const floor = smallest / 3;
             const largest = Math.max(run.full_bytes, ...bars.map((b) => b.bytes));
             const ticks = decades(floor, largest * 1.6);
@@ -160,7 +160,7 @@ export function Timeline({ run, commits }: { run: Run; commits: Commit[] }) {
                   stroke: (bar: Bar) => `var(--${bar.kind})`,
                   strokeWidth: thick,
                 }),
-                Plot.ruleY(merged_deltas, {
+                Plot.ruleY(merged, {
                   x1: "from_seq",
                   x2: "to_seq",
                   y: "bytes",

@@ -90,9 +90,7 @@ struct Follower::State {
         log.require_serial(at.certificate_serial);
     }
 
-    std::uint64_t lag() const {
-        return head_index > at.state_index ? head_index - at.state_index : 0;
-    }
+    std::uint64_t lag() const { return head_index - std::min(head_index, at.state_index); }
 
     FollowEvent event(FollowEvent::Kind kind) const {
         FollowEvent told;
