@@ -41,7 +41,7 @@ void each_needed_file(const RunLedger& ledger, const Visit& visit) {
     for (const auto& [seq, row] : ledger.rows) {
         if (!row.buried && seq > ledger.floor() && row.commit.delta) visit(*row.commit.delta);
     }
-    const Manifest* manifest = ledger.map();
+    const Manifest* manifest = ledger.manifest();
     if (manifest == nullptr) return;
     for (const AnchorEntry& anchor : manifest->anchors) {
         for (const StoredFile& file : anchor.files) visit(file);
