@@ -101,7 +101,7 @@ TEST(InterleaveTable, RefusesEveryCutAndUnknownFlags) {
         EXPECT_FALSE(parse_interleaved(std::span(good).first(size))) << size;
     }
     Bytes flagged = good;
-    flagged[12] = std::byte{2};
+    flagged[std::string_view("wisp interleave 1").size()] = std::byte{2};
     const auto parsed = parse_interleaved(flagged);
     ASSERT_FALSE(parsed);
     EXPECT_EQ(parsed.error().kind, ErrorKind::kUnsupported);

@@ -157,7 +157,7 @@ TEST(CommitRefusal, OfListsThatAreTooLong) {
         "more than 10000");
 }
 
-TEST(CommitRefusal, OfAMapOutOfOrder) {
+TEST(CommitRefusal, OfAManifestOutOfOrder) {
     expect_refused(
         manifest_commit(),
         [](Json& json) {
@@ -183,11 +183,11 @@ TEST(CommitRefusal, OfAMapOutOfOrder) {
         [](Json& json) { json["manifest"]["merged_deltas"][1]["from"]["seq"] = 6; }, "forward");
 }
 
-TEST(CommitRefusal, OfAMapThatIsNotWhereItSays) {
+TEST(CommitRefusal, OfAManifestThatIsNotWhereItSays) {
     const Json at = Json::parse(write_commit(step_commit()))["manifest_at"];
-    expect_refused(manifest_commit(), [&](Json& json) { json["manifest_at"] = at; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 7; }, "a map");
-    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 8; }, "a map");
+    expect_refused(manifest_commit(), [&](Json& json) { json["manifest_at"] = at; }, "a manifest");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 7; }, "a manifest");
+    expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 8; }, "a manifest");
     expect_refused(step_commit(), [](Json& json) { json["manifest_at"]["seq"] = 0; }, "no commit");
     expect_refused(step_commit(), [](Json& json) { json["manifest_at"].erase("hash"); }, "hash");
 }
