@@ -74,6 +74,7 @@ tsan:  ## the tests labelled parallel under ThreadSanitizer
 style:  ## formatting, clang-tidy on what changed, the include law, ruff and mypy
 	@tools/setup.sh style
 	@tools/check_style.sh
+	@tools/clang_tidy.sh
 
 format:  ## rewrite the C++ files and the Python package in the house format
 	@tools/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# House style: clang-format and clang-tidy over the C++ files, the include law, ruff and mypy over the
-# Python files, no stale page.
+# House style: clang-format over the C++ files, the include law, ruff and mypy over the Python files, no
+# stale page.
 # usage: tools/check_style.sh [--fix]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +18,6 @@ find "${folders[@]}" -type f -regex '.*\.[hc]\(pp\)?' -print0 |
 python3 tools/include_law.py --self-test
 python3 tools/include_law.py
 python3 tools/dashboard_stamp.py
-tools/clang_tidy.sh
 
 tools=build/venv/bin
 if [[ ! -x $tools/ruff || ! -x $tools/mypy ]]; then
