@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 
@@ -138,18 +139,18 @@ void print_fish(const std::vector<VerbWords>& verbs) {
 
 }  // namespace
 
-void add_completion(CLI::App& app, Outcome&) {
+void add_completion(Command& app, Outcome&) {
     auto* verb = app.add_subcommand("completion", "Print shell completion for bash, zsh or fish");
     auto shell = std::make_shared<std::string>();
     verb->add_option("shell", *shell, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+        ->check(one_of({"bash", "zsh", "fish"}));
     verb->footer(R"help(Examples:
   eval "$(wisp completion bash)"
   wisp completion zsh > ~/.zfunc/_wisp
   wisp completion fish > ~/.config/fish/completions/wisp.fish)help");
     verb->callback([shell, &app] {
-        const auto verbs = collect_verbs(app);
+        const auto verbs = collect_verbs(app.parser());
         if (*shell == "bash") print_bash(verbs);
         if (*shell == "zsh") print_zsh(verbs);
         if (*shell == "fish") print_fish(verbs);

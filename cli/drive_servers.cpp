@@ -168,7 +168,7 @@ Result<int> drive(const DriveOrder& order, const DriveArguments& servers) {
 
 }  // namespace
 
-void add_servers(CLI::App& verb, DriveArguments& into) {
+void add_servers(Command& verb, DriveArguments& into) {
     verb.add_option("--vllm", into.vllm,
                     "Instead of --into: bring this vLLM server to each new step; repeatable")
         ->type_name("URL")
@@ -179,7 +179,7 @@ void add_servers(CLI::App& verb, DriveArguments& into) {
     verb.add_option("--requests", into.requests,
                     "What becomes of a server's requests under way: keep (they wait), wait (they "
                     "end first), abort")
-        ->check(CLI::IsMember({"keep", "wait", "abort"}))
+        ->check(one_of({"keep", "wait", "abort"}))
         ->capture_default_str();
     add_duration(verb, "--timeout", into.timeout, "For a server to stage and take a step")
         ->default_str("5m");
@@ -189,22 +189,22 @@ void add_servers(CLI::App& verb, DriveArguments& into) {
         ->type_name("KEY");
 }
 
-void check_drive_usage(const CLI::App& verb, const DriveArguments& servers) {
+void check_drive_usage(const Command& verb, const DriveArguments& servers) {
     const bool folder = verb.count("--into") != 0;
     if (folder && servers.any()) {
-        throw CLI::ValidationError("--into",
-                                   "give a folder, or servers (--vllm, --sglang), not "
-                                   "both; two processes can follow one run");
+        refuse_usage("--into",
+                     "give a folder, or servers (--vllm, --sglang), not "
+                     "both; two processes can follow one run");
     }
     if (!folder && !servers.any()) {
-        throw CLI::RequiredError("--into FOLDER, or --vllm URL, or --sglang URL");
+        demand_usage("--into FOLDER, or --vllm URL, or --sglang URL");
     }
     for (const std::string& option : servers.any() ? kOnlyOfFolders : kOnlyOfServers) {
         // A key in the environment is no wish.
-        const bool named = verb.get_option(option)->count() != 0 && option != "--api-key";
+        const bool named = verb.count(option) != 0 && option != "--api-key";
         if (!named) continue;
-        throw CLI::ValidationError(option, servers.any() ? "goes with --into, not with servers"
-                                                         : "goes with --vllm or --sglang");
+        refuse_usage(option, servers.any() ? "goes with --into, not with servers"
+                                           : "goes with --vllm or --sglang");
     }
 }
 

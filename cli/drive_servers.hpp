@@ -1,11 +1,11 @@
 // `wisp follow RUN --vllm URL`: servers brought to each new step of a run, without weights here.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "output.hpp"
 #include "run_options.hpp"
 
@@ -22,9 +22,9 @@ struct DriveArguments {
 };
 
 /// --vllm, --sglang and what goes with them.
-void add_servers(CLI::App& verb, DriveArguments& into);
+void add_servers(Command& verb, DriveArguments& into);
 /// A usage error when an option was given that only a folder, or only servers, have a use for.
-void check_drive_usage(const CLI::App& verb, const DriveArguments& servers);
+void check_drive_usage(const Command& verb, const DriveArguments& servers);
 
 struct DriveOrder {
     Common common;

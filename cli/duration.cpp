@@ -37,14 +37,14 @@ Result<Milliseconds> parse_duration(std::string_view text) {
                             printable(text.substr(0, 40))));
 }
 
-CLI::Option* add_duration(CLI::App& verb, const std::string& name, Milliseconds& into,
-                          const std::string& help) {
+Option* add_duration(Command& verb, const std::string& name, Milliseconds& into,
+                     const std::string& help) {
     return verb
-        .add_option_function<std::string>(
+        .add_option_function(
             name,
             [&into, name](const std::string& text) {
                 const auto duration = parse_duration(text);
-                if (!duration) throw CLI::ValidationError(name, duration.error().text);
+                if (!duration) refuse_usage(name, duration.error().text);
                 into = *duration;
             },
             help)

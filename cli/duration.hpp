@@ -2,10 +2,10 @@
 // is refused, since nobody can tell what was meant; 0 alone needs none.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 
+#include "command.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/result.hpp"
 
@@ -15,7 +15,7 @@ namespace wisp::cli {
 Result<Milliseconds> parse_duration(std::string_view text);
 
 /// An option that takes a duration; anything else is wrong usage.
-CLI::Option* add_duration(CLI::App& verb, const std::string& name, Milliseconds& into,
-                          const std::string& help);
+Option* add_duration(Command& verb, const std::string& name, Milliseconds& into,
+                     const std::string& help);
 
 }  // namespace wisp::cli

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <csignal>
 #include <cstdio>
@@ -24,11 +25,12 @@ s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
 
 int run(int argc, char** argv) {
-    CLI::App app("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
-    app.name("wisp");
-    app.footer(kFooter);
-    app.set_version_flag("--version", std::string("wisp ") + WISP_VERSION);
-    app.require_subcommand(1);
+    CLI::App parser("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
+    parser.name("wisp");
+    parser.footer(kFooter);
+    parser.set_version_flag("--version", std::string("wisp ") + WISP_VERSION);
+    parser.require_subcommand(1);
+    wisp::cli::Command app(parser);
     wisp::cli::Outcome outcome;
     wisp::cli::add_diff(app, outcome);
     wisp::cli::add_apply(app, outcome);
@@ -56,9 +58,9 @@ int run(int argc, char** argv) {
         return 2;
     }
     try {
-        app.parse(argc, argv);
+        parser.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        return parser.exit(error) == 0 ? 0 : 2;
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "wisp: out of memory; use fewer --threads or a larger machine\n");
         return 1;

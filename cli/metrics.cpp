@@ -215,7 +215,7 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::serve(
     }
 }
 
-void add_metrics(CLI::App& verb, std::string& address) {
+void add_metrics(Command& verb, std::string& address) {
     verb.add_option("--metrics", address,
                     "Serve Prometheus metrics at :PORT or IP:PORT; port 0 takes a free one")
         ->type_name("ADDRESS");

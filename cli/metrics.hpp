@@ -4,11 +4,11 @@
 // host; ":port" is every interface, as Prometheus itself writes it, and port 0 any free one.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "command.hpp"
 #include "output.hpp"
 
 namespace wisp::cli {
@@ -32,7 +32,7 @@ class MetricsEndpoint {
 };
 
 /// --metrics.
-void add_metrics(CLI::App& verb, std::string& address);
+void add_metrics(Command& verb, std::string& address);
 
 /// Nothing when `address` is empty; says on stderr where the metrics are.
 Result<std::unique_ptr<MetricsEndpoint>> serve_metrics(

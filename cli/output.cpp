@@ -88,6 +88,10 @@ std::string human_bytes(std::uint64_t bytes) {
     return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
+double ratio(std::uint64_t x, std::uint64_t y) {
+    return y == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(y);
+}
+
 std::string human_count(std::uint64_t count) {
     std::string digits = std::to_string(count);
     for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {

@@ -28,6 +28,8 @@ Progress progress_bar(const Common& common);
 void clear_progress(const Common& common);
 
 std::string human_bytes(std::uint64_t bytes);
+/// 0 where there is nothing to compare with.
+double ratio(std::uint64_t x, std::uint64_t y);
 std::string human_count(std::uint64_t count);
 std::string human_seconds(double seconds);
 /// "■■■■····" of a width, filled to a share between 0 and 1.

@@ -9,29 +9,29 @@
 
 namespace wisp::cli {
 
-void add_trust(CLI::App& verb, TrustArguments& into) {
+void add_trust(Command& verb, TrustArguments& into) {
     verb.add_option("--trust", into.keys,
                     "Accept only what this key signed or certified: text or file; repeatable")
         ->type_name("KEY")
         ->allow_extra_args(false);
     verb.add_option("--min-serial", into.min_serial, "Refuse certificates with a lower serial")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     verb.add_option("--run", into.run,
                     "The run that must be at the address: the identity that 'wisp init' printed")
         ->type_name("ID");
 }
 
-void add_layout(CLI::App& verb, std::string& into) {
+void add_layout(Command& verb, std::string& into) {
     verb.add_option("--layout", into,
                     "wisp: a run with its log; trl: anchors/ and deltas/ as TRL writes them")
-        ->check(CLI::IsMember({"wisp", "trl"}))
+        ->check(one_of({"wisp", "trl"}))
         ->capture_default_str();
 }
 
-void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& options) {
+void refuse_for_trl(const Command& verb, const std::vector<std::string>& options) {
     for (const std::string& option : options) {
         if (verb.count(option) == 0) continue;
-        throw CLI::ValidationError(option, "TRL's layout has no place for it; use --layout wisp");
+        refuse_usage(option, "TRL's layout has no place for it; use --layout wisp");
     }
 }
 
@@ -48,7 +48,7 @@ Result<RunOptions> run_options(const TrustArguments& arguments) {
     return options;
 }
 
-void add_signing(CLI::App& verb, SignArguments& into) {
+void add_signing(Command& verb, SignArguments& into) {
     auto* key =
         verb.add_option("--sign-key", into.key, "Sign with this private key")->type_name("FILE");
     verb.add_option("--certificate", into.certificate, "A root key's word for the signing key")
@@ -77,7 +77,7 @@ Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) 
     return RunAccess{std::move(*where), std::move(*options)};
 }
 
-void add_workshop(CLI::App& verb, MaintenanceArguments& into) {
+void add_workshop(Command& verb, MaintenanceArguments& into) {
     verb.add_option("--work", into.work, "Room for a checkpoint; a temporary folder by default")
         ->type_name("DIR");
     verb.add_option("--base", into.base,

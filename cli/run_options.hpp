@@ -1,12 +1,12 @@
 // What the verbs on runs share: whom to trust, who signs, and how run addresses are read.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "output.hpp"
 
 namespace wisp::cli {
@@ -18,12 +18,12 @@ struct TrustArguments {
 };
 
 /// --trust, as often as there are keys, --min-serial and --run.
-void add_trust(CLI::App& verb, TrustArguments& into);
+void add_trust(Command& verb, TrustArguments& into);
 
 /// --layout; "trl" for a bucket as TRL writes it.
-void add_layout(CLI::App& verb, std::string& into);
+void add_layout(Command& verb, std::string& into);
 /// A usage error when an option was given that such a bucket has no place for.
-void refuse_for_trl(const CLI::App& verb, const std::vector<std::string>& options);
+void refuse_for_trl(const Command& verb, const std::vector<std::string>& options);
 
 Result<RunOptions> run_options(const TrustArguments& arguments);
 
@@ -33,7 +33,7 @@ struct SignArguments {
 };
 
 /// --sign-key and --certificate.
-void add_signing(CLI::App& verb, SignArguments& into);
+void add_signing(Command& verb, SignArguments& into);
 
 /// Nothing when no key was named.
 Result<std::optional<RunSigner>> run_signer(const SignArguments& arguments);
@@ -53,7 +53,7 @@ struct MaintenanceArguments {
     std::string base;
 };
 /// --work and --base, for verbs that put a checkpoint together.
-void add_workshop(CLI::App& verb, MaintenanceArguments& into);
+void add_workshop(Command& verb, MaintenanceArguments& into);
 Result<MaintenanceOptions> maintenance_options(const MaintenanceArguments& arguments,
                                                const RunAccess& access, const Common& common);
 

@@ -92,7 +92,7 @@ int run(const ApplyArguments& arguments) {
 
 }  // namespace
 
-void add_apply(CLI::App& app, Outcome& outcome) {
+void add_apply(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("apply", "Rebuild a checkpoint from a base and its deltas");
     auto arguments = std::make_shared<ApplyArguments>();
     verb->add_option("base", arguments->base, "Checkpoint the first delta was made from")

@@ -74,7 +74,7 @@ int run(const CompactArguments& arguments) {
 
 }  // namespace
 
-void add_compact(CLI::App& app, Outcome& outcome) {
+void add_compact(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("compact", "Merge deltas, so that late joiners read less");
     auto arguments = std::make_shared<CompactArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();

@@ -53,23 +53,23 @@ int run(const DashboardArguments& arguments) {
 
 }  // namespace
 
-void add_dashboard(CLI::App& app, Outcome& outcome) {
+void add_dashboard(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("dashboard", "Show a run in the browser, live");
     auto arguments = std::make_shared<DashboardArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("--port", arguments->at.port, "Port to listen on; 0: any that is free")
-        ->check(CLI::Range(0, 65535))
+        ->check(in_range(0, 65535))
         ->capture_default_str();
     verb->add_option("--host", arguments->at.host,
                      "Address to listen on; others than loopback are open to whoever reaches them")
         ->capture_default_str();
     verb->add_option("--commits", arguments->view.commits, "Show the newest N commits")
-        ->check(CLI::Range(1, 100'000))
+        ->check(in_range(1, 100'000))
         ->type_name("N")
         ->capture_default_str();
     verb->add_option("--work", arguments->view.work,
                      "Keep a replica in this folder, to count which exponents changed")
-        ->check(CLI::ExistingDirectory)
+        ->check(existing_folder())
         ->type_name("DIR");
     add_trust(*verb, arguments->trust);
     add_common(*verb, arguments->common, true);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -169,25 +170,27 @@ int run(const DemoArguments& arguments) {
     return 0;
 }
 
-/// CLI::Range lets NaN through.
+/// A range would let NaN through.
 std::string check_rate(const std::string& text) {
     double rate = 0;
-    const bool fits = CLI::detail::lexical_cast(text, rate) && rate >= 1e-12 && rate <= 1;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, rate);
+    const bool fits = error == std::errc() && stop == end && rate >= 1e-12 && rate <= 1;
     return fits ? "" : "give a number from 1e-12 to 1";
 }
 
-void add_options(CLI::App& verb, DemoArguments& arguments) {
+void add_options(Command& verb, DemoArguments& arguments) {
     verb.add_option("--steps", arguments.steps, "Optimizer steps after the first state")
-        ->check(CLI::Range(1, 100'000))
+        ->check(in_range(1, 100'000))
         ->capture_default_str();
     verb.add_option("--followers", arguments.followers, "Replicas; the last one joins half-way")
-        ->check(CLI::Range(1, 16))
+        ->check(in_range(1, 16))
         ->capture_default_str();
     verb.add_option("--layers", arguments.layers, "Layers of the model: fewer are a smaller one")
-        ->check(CLI::Range(1, 1000))
+        ->check(in_range(1, 1000))
         ->capture_default_str();
     verb.add_option("--learning-rate", arguments.learning_rate, "Of AdamW")
-        ->check(check_rate)
+        ->check(accepted_by(check_rate))
         ->default_str("1e-06");
     verb.add_option("--bucket", arguments.bucket,
                     "Address for the run, which stays there; a folder of the demo by default")
@@ -202,7 +205,7 @@ void add_options(CLI::App& verb, DemoArguments& arguments) {
 
 }  // namespace
 
-void add_demo(CLI::App& app, Outcome& outcome) {
+void add_demo(Command& app, Outcome& outcome) {
     auto* verb =
         app.add_subcommand("demo", "Watch a trainer and its followers, all on this machine");
     auto arguments = std::make_shared<DemoArguments>();

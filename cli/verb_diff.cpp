@@ -37,21 +37,18 @@ int run(const DiffArguments& arguments) {
 
 }  // namespace
 
-void add_common(CLI::App& verb, Common& common, bool parallel) {
+void add_common(Command& verb, Common& common, bool parallel) {
     verb.add_flag("--json", common.json, "Print the result as one line of JSON");
     verb.add_flag("-q,--quiet", common.quiet, "Print nothing but errors");
     if (parallel) {
         verb.add_option("--threads", common.threads, "Threads to use; one per core by default")
-            ->check(CLI::Range(1, 1024));
+            ->check(in_range(1, 1024));
     }
 }
 
 void print_diff_report(const Common& common, const std::string& verb, const std::string& output,
                        const std::string& codec, const DiffReport& report, double seconds) {
     clear_progress(common);
-    const auto ratio = [](std::uint64_t x, std::uint64_t y) {
-        return y == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(y);
-    };
     const double share = ratio(report.changed_elements, report.total_elements);
     const double bits = 8 * ratio(report.file_bytes, report.changed_elements);
     if (common.json) {
@@ -86,7 +83,7 @@ void print_diff_report(const Common& common, const std::string& verb, const std:
     fmt::print(", {}\n", human_seconds(seconds));
 }
 
-void add_diff(CLI::App& app, Outcome& outcome) {
+void add_diff(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("diff", "Write what changed from one checkpoint to another");
     auto arguments = std::make_shared<DiffArguments>();
     verb->add_option("old", arguments->old_path, "Checkpoint to start from")->required();
@@ -94,10 +91,10 @@ void add_diff(CLI::App& app, Outcome& outcome) {
     verb->add_option("-o,--output", arguments->output, "Delta file to write")->required();
     verb->add_option("--codec", arguments->codec,
                      "compact: smallest; plain and gap: as TRL writes them")
-        ->check(CLI::IsMember({"compact", "plain", "gap"}))
+        ->check(one_of({"compact", "plain", "gap"}))
         ->capture_default_str();
     verb->add_option("--step", arguments->step, "Step to write into the delta")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp diff old.safetensors new.safetensors -o delta.safetensors

@@ -74,7 +74,7 @@ int run(const DoctorArguments& arguments) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Outcome& outcome) {
+void add_doctor(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("doctor", "Try out whether a bucket or folder can hold runs");
     auto arguments = std::make_shared<DoctorArguments>();
     verb->add_option(

@@ -52,12 +52,12 @@ int run(const ExportArguments& arguments) {
 
 }  // namespace
 
-void add_export(CLI::App& app, Outcome& outcome) {
+void add_export(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("export", "Write any retained step as a checkpoint folder");
     auto arguments = std::make_shared<ExportArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("--step", arguments->step, "Step to write; the newest by default")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     verb->add_option("-o,--output", arguments->output, "Folder to make")->required();
     add_workshop(*verb, arguments->maintenance);
     add_trust(*verb, arguments->maintenance.trust);

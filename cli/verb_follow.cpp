@@ -43,7 +43,7 @@ struct FollowArguments {
 
 constexpr std::size_t kLongestId = 100;
 // Signatures and heartbeats belong to runs.
-const std::vector<std::string> kOnlyOfRuns = {"--trust", "--min-serial", "--run", "--id"};
+const std::vector<std::string> kRunOnlyFollowOptions = {"--trust", "--min-serial", "--run", "--id"};
 
 bool is_id_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -211,7 +211,7 @@ int run(const FollowArguments& arguments) {
     return exit_code(ErrorKind::kUnavailable);
 }
 
-void add_options(CLI::App& verb, FollowArguments& arguments) {
+void add_options(Command& verb, FollowArguments& arguments) {
     verb.add_option("run", arguments.run, "Address of the run")->required();
     add_layout(verb, arguments.layout);
     verb.add_option("--into", arguments.into, "Folder that becomes the newest checkpoint")
@@ -221,7 +221,7 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
                     "A checkpoint at hand to start from, instead of fetching an anchor")
         ->type_name("CHECKPOINT");
     verb.add_option("--until-step", arguments.until_step, "Go no further than this step")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     verb.add_option("--on-step", arguments.on_step,
                     "Shell command after each move; sees WISP_STEP, WISP_SEQ, WISP_EPOCH, "
                     "WISP_DIR, WISP_DIGEST")
@@ -230,7 +230,7 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
                                "Name in 'wisp status'; made of the machine "
                                "and the folder by default")
                    ->type_name("NAME")
-                   ->check(CLI::Validator(check_id, ""));
+                   ->check(accepted_by(check_id));
     verb.add_flag("--no-heartbeat", arguments.no_heartbeat, "Write nothing to the bucket")
         ->excludes(id);
     verb.add_flag("--accept-rewind", arguments.accept_rewind,
@@ -246,7 +246,7 @@ void add_options(CLI::App& verb, FollowArguments& arguments) {
 
 }  // namespace
 
-void add_follow(CLI::App& app, Outcome& outcome) {
+void add_follow(Command& app, Outcome& outcome) {
     auto* verb =
         app.add_subcommand("follow", "Keep a folder, or servers, at the newest step of a run");
     auto arguments = std::make_shared<FollowArguments>();
@@ -264,12 +264,12 @@ void add_follow(CLI::App& app, Outcome& outcome) {
   wisp follow s3://weights/qwen-rl --vllm http://gpu1:8000 --vllm http://gpu2:8000)");
     verb->callback([verb, arguments, &outcome] {
         check_drive_usage(*verb, arguments->servers);
-        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyFollowOptions);
         outcome.exit_code = arguments->servers.any() ? drive(*arguments) : run(*arguments);
     });
 }
 
-void add_pull(CLI::App& app, Outcome& outcome) {
+void add_pull(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("pull", "Bring a folder to the newest step of a run, once");
     auto arguments = std::make_shared<FollowArguments>();
     arguments->verb = "pull";
@@ -279,7 +279,7 @@ void add_pull(CLI::App& app, Outcome& outcome) {
   wisp pull s3://weights/qwen-rl --into /models/policy
   wisp pull /shared/runs/a --into step_40 --until-step 40)");
     verb->callback([verb, arguments, &outcome] {
-        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyFollowOptions);
         outcome.exit_code = run(*arguments);
     });
 }

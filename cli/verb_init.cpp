@@ -118,7 +118,7 @@ int run(const InitArguments& arguments) {
 
 }  // namespace
 
-void add_init(CLI::App& app, Outcome& outcome) {
+void add_init(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("init", "Start a run: a place to publish to");
     auto arguments = std::make_shared<InitArguments>();
     verb->add_option(

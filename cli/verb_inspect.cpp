@@ -23,10 +23,6 @@ struct LayerRow {
     std::uint64_t bytes = 0;
 };
 
-double ratio(std::uint64_t x, std::uint64_t y) {
-    return y == 0 ? 0.0 : static_cast<double>(x) / static_cast<double>(y);
-}
-
 std::vector<LayerRow> group_by_layer(const FileReport& report) {
     std::vector<LayerRow> rows;
     for (const TensorReport& tensor : report.tensors) {
@@ -161,7 +157,7 @@ int run(const InspectArguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Outcome& outcome) {
+void add_inspect(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("inspect", "Show what a file is, and what changed where");
     auto arguments = std::make_shared<InspectArguments>();
     verb->add_option("file", arguments->file, "Delta or checkpoint")->required();

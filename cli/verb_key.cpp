@@ -149,7 +149,7 @@ int run_certify(const CertifyArguments& arguments) {
     return 0;
 }
 
-void add_new(CLI::App& parent, Outcome& outcome) {
+void add_new(Command& parent, Outcome& outcome) {
     auto* verb = parent.add_subcommand("new", "Make a key pair");
     auto arguments = std::make_shared<NewArguments>();
     verb->add_option("file", arguments->file,
@@ -161,7 +161,7 @@ void add_new(CLI::App& parent, Outcome& outcome) {
     verb->callback([arguments, &outcome] { outcome.exit_code = run_new(*arguments); });
 }
 
-void add_show(CLI::App& parent, Outcome& outcome) {
+void add_show(Command& parent, Outcome& outcome) {
     auto* verb = parent.add_subcommand("show", "Print the id and public half of a key");
     auto arguments = std::make_shared<ShowArguments>();
     verb->add_option("key", arguments->key,
@@ -175,7 +175,7 @@ void add_show(CLI::App& parent, Outcome& outcome) {
     verb->callback([arguments, &outcome] { outcome.exit_code = run_show(*arguments); });
 }
 
-void add_certify(CLI::App& parent, Outcome& outcome) {
+void add_certify(Command& parent, Outcome& outcome) {
     auto* verb = parent.add_subcommand("certify", "Let a root key vouch for a trainer's key");
     auto arguments = std::make_shared<CertifyArguments>();
     verb->add_option("--root", arguments->root, "Private key of the root")->required();
@@ -186,14 +186,14 @@ void add_certify(CLI::App& parent, Outcome& outcome) {
     verb->add_option("--serial", arguments->serial,
                      "Raise it with each certificate; replicas can refuse lower ones")
         ->required()
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     verb->add_option("-o,--output", arguments->output, "File to write; printed by default");
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
   wisp key certify --root root.key --subject trainer.key.pub --expires 30d --serial 1 -o trainer.cert)");
     verb->callback([arguments, &outcome] {
         if (arguments->lasting <= Milliseconds(0)) {
-            throw CLI::ValidationError("--expires", "a certificate must last longer than 0");
+            refuse_usage("--expires", "a certificate must last longer than 0");
         }
         outcome.exit_code = run_certify(*arguments);
     });
@@ -201,7 +201,7 @@ void add_certify(CLI::App& parent, Outcome& outcome) {
 
 }  // namespace
 
-void add_key(CLI::App& app, Outcome& outcome) {
+void add_key(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("key", "Make, show and certify the keys that sign a run");
     verb->require_subcommand(1);
     add_new(*verb, outcome);

@@ -31,7 +31,7 @@ int run(const MergeArguments& arguments) {
 
 }  // namespace
 
-void add_merge(CLI::App& app, Outcome& outcome) {
+void add_merge(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("merge", "Make one delta of several consecutive ones");
     auto arguments = std::make_shared<MergeArguments>();
     verb->add_option("deltas", arguments->deltas, "Consecutive deltas, oldest first")->required();
@@ -39,7 +39,7 @@ void add_merge(CLI::App& app, Outcome& outcome) {
         ->required();
     verb->add_option("-o,--output", arguments->output, "Delta file to write")->required();
     verb->add_option("--codec", arguments->codec, "Codec of the merged delta")
-        ->check(CLI::IsMember({"compact", "plain", "gap"}))
+        ->check(one_of({"compact", "plain", "gap"}))
         ->capture_default_str();
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:

@@ -43,9 +43,9 @@ struct Published {
 };
 
 // A bucket in TRL's layout has no room for these.
-const std::vector<std::string> kOnlyOfRuns = {"--take-over", "--base",        "--base-name",
-                                              "--part-size", "--expires",     "--heartbeat",
-                                              "--sign-key",  "--certificate", "--trust"};
+const std::vector<std::string> kRunOnlyPublishOptions = {
+    "--take-over", "--base",     "--base-name",   "--part-size", "--expires",
+    "--heartbeat", "--sign-key", "--certificate", "--trust"};
 
 /// Each run has its own: two runs published from one machine must not share a baseline.
 Result<fs::path> default_baseline(const RunAccess& access, bool trl) {
@@ -148,10 +148,6 @@ Result<Published> publish(const PublishArguments& arguments) {
     });
 }
 
-double ratio(std::uint64_t whole, std::uint64_t part) {
-    return part == 0 ? 0.0 : static_cast<double>(whole) / static_cast<double>(part);
-}
-
 void print_published(const PublishArguments& arguments, const Published& published,
                      double seconds) {
     const PublishReport& report = published.report;
@@ -237,8 +233,8 @@ int run(const PublishArguments& arguments) {
 }
 
 /// A count, or "auto".
-void add_anchor_every(CLI::App& verb, std::uint64_t& into) {
-    verb.add_option_function<std::string>(
+void add_anchor_every(Command& verb, std::uint64_t& into) {
+    verb.add_option_function(
             "--anchor-every",
             [&into](const std::string& text) {
                 into = 0;
@@ -246,7 +242,7 @@ void add_anchor_every(CLI::App& verb, std::uint64_t& into) {
                 const char* const end = text.data() + text.size();
                 const auto [stop, error] = std::from_chars(text.data(), end, into);
                 if (error == std::errc() && stop == end && into > 0) return;
-                throw CLI::ValidationError("--anchor-every", "give a count of steps, or auto");
+                refuse_usage("--anchor-every", "give a count of steps, or auto");
             },
             "A whole checkpoint every N steps; auto: when late joiners would read as much, or "
             "every 10 with --layout trl")
@@ -254,14 +250,14 @@ void add_anchor_every(CLI::App& verb, std::uint64_t& into) {
         ->default_str("auto");
 }
 
-void add_options(CLI::App& verb, PublishArguments& arguments) {
+void add_options(Command& verb, PublishArguments& arguments) {
     verb.add_option("--step", arguments.step, "Step to publish as; one after the newest by default")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     add_layout(verb, arguments.layout);
     add_anchor_every(verb, arguments.anchor_every);
     verb.add_option("--codec", arguments.codec,
                     "compact: smallest; plain and gap: as TRL writes them")
-        ->check(CLI::IsMember({"compact", "plain", "gap"}))
+        ->check(one_of({"compact", "plain", "gap"}))
         ->default_str("compact, or plain with --layout trl");
     verb.add_option("--baseline", arguments.baseline,
                     "Folder for the last published state; in the user's cache by default")
@@ -278,8 +274,8 @@ void add_options(CLI::App& verb, PublishArguments& arguments) {
     verb.add_option("--part-size", arguments.part_bytes,
                     "Cut larger objects into parts of this size, e.g. 512MB")
         ->type_name("BYTES")
-        ->transform(CLI::AsSizeValue(true))
-        ->check(CLI::PositiveNumber);
+        ->takes_size_units()
+        ->check(positive());
     add_duration(verb, "--expires", arguments.expires,
                  "Replicas call the run stale after this without a new commit; 0: never; 1d by "
                  "default if the run is signed")
@@ -293,7 +289,7 @@ void add_options(CLI::App& verb, PublishArguments& arguments) {
 
 }  // namespace
 
-void add_publish(CLI::App& app, Outcome& outcome) {
+void add_publish(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("publish", "Publish a checkpoint as the next step of a run");
     auto arguments = std::make_shared<PublishArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
@@ -306,9 +302,9 @@ void add_publish(CLI::App& app, Outcome& outcome) {
   wisp publish s3://weights/trl-run out/ --layout trl --codec gap
   wisp publish s3://weights/qwen-rl out/ --sign-key trainer.key --certificate trainer.cert)");
     verb->callback([verb, arguments, &outcome] {
-        if (arguments->layout == "trl") refuse_for_trl(*verb, kOnlyOfRuns);
+        if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyPublishOptions);
         if (arguments->checkpoint.empty() != arguments->heartbeat) {
-            throw CLI::ValidationError("checkpoint", "name a checkpoint, or pass --heartbeat");
+            refuse_usage("checkpoint", "name a checkpoint, or pass --heartbeat");
         }
         outcome.exit_code = run(*arguments);
     });

@@ -91,14 +91,14 @@ int run(const ReportArguments& arguments) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Outcome& outcome) {
+void add_report(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("report", "Write the dashboard of a run into one file");
     auto arguments = std::make_shared<ReportArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("-o,--output", arguments->output,
                      "report.html: the page with its data; report.png: one picture")
         ->required()
-        ->check(CLI::Validator(
+        ->check(accepted_by(
             [](const std::string& name) {
                 return name.ends_with(".html") || name.ends_with(".png")
                            ? std::string()
@@ -106,16 +106,16 @@ void add_report(CLI::App& app, Outcome& outcome) {
             },
             "FILE"));
     verb->add_option("--commits", arguments->view.commits, "Show the newest N commits")
-        ->check(CLI::Range(1, 100'000))
+        ->check(in_range(1, 100'000))
         ->type_name("N")
         ->capture_default_str();
     verb->add_option("--steps", arguments->steps, "Keep the details of the newest N steps")
-        ->check(CLI::Range(0, 10'000))
+        ->check(in_range(0, 10'000))
         ->type_name("N")
         ->capture_default_str();
     verb->add_option("--work", arguments->view.work,
                      "Keep a replica in this folder meanwhile, to count which exponents changed")
-        ->check(CLI::ExistingDirectory)
+        ->check(existing_folder())
         ->type_name("DIR");
     add_trust(*verb, arguments->trust);
     add_common(*verb, arguments->common, true);

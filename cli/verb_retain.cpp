@@ -70,13 +70,13 @@ int run(const RetainArguments& arguments) {
 
 }  // namespace
 
-void add_retain(CLI::App& app, Outcome& outcome) {
+void add_retain(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("retain", "Remove what is older than the anchors to keep");
     auto arguments = std::make_shared<RetainArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("--keep-anchors", arguments->retain.keep_anchors,
                      "Keep this many of the newest anchors and everything after them")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}))
+        ->check(in_range(std::uint64_t{1}, std::uint64_t{1'000'000}))
         ->capture_default_str();
     add_duration(*verb, "--grace", arguments->retain.grace,
                  "How long replicas may still read what is given up")

@@ -78,7 +78,7 @@ int run(const ScrubArguments& arguments) {
 
 }  // namespace
 
-void add_scrub(CLI::App& app, Outcome& outcome) {
+void add_scrub(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("scrub", "Read a run or a replica again, and prove it");
     auto arguments = std::make_shared<ScrubArguments>();
     verb->add_option("target", arguments->target, "Address of a run, or the folder of a replica")

@@ -121,7 +121,7 @@ int run(const StatusArguments& arguments) {
 
 }  // namespace
 
-void add_status(CLI::App& app, Outcome& outcome) {
+void add_status(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("status", "Show where a run stands, and who follows it");
     auto arguments = std::make_shared<StatusArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();

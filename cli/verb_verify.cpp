@@ -66,7 +66,7 @@ int run(const VerifyArguments& arguments) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Outcome& outcome) {
+void add_verify(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("verify", "Prove that files are whole, and fit a base");
     auto arguments = std::make_shared<VerifyArguments>();
     verb->add_option("files", arguments->files, "Deltas or checkpoints")->required();

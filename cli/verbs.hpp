@@ -1,8 +1,7 @@
 // One function per verb: declares its options and, when it is called, does its work.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include "command.hpp"
 #include "output.hpp"
 
 namespace wisp::cli {
@@ -12,30 +11,30 @@ struct Outcome {
     int exit_code = 0;
 };
 
-void add_diff(CLI::App& app, Outcome& outcome);
-void add_apply(CLI::App& app, Outcome& outcome);
-void add_merge(CLI::App& app, Outcome& outcome);
-void add_inspect(CLI::App& app, Outcome& outcome);
-void add_verify(CLI::App& app, Outcome& outcome);
-void add_key(CLI::App& app, Outcome& outcome);
-void add_doctor(CLI::App& app, Outcome& outcome);
-void add_init(CLI::App& app, Outcome& outcome);
-void add_publish(CLI::App& app, Outcome& outcome);
-void add_follow(CLI::App& app, Outcome& outcome);
-void add_pull(CLI::App& app, Outcome& outcome);
-void add_log(CLI::App& app, Outcome& outcome);
-void add_status(CLI::App& app, Outcome& outcome);
-void add_dashboard(CLI::App& app, Outcome& outcome);
-void add_demo(CLI::App& app, Outcome& outcome);
-void add_report(CLI::App& app, Outcome& outcome);
-void add_compact(CLI::App& app, Outcome& outcome);
-void add_retain(CLI::App& app, Outcome& outcome);
-void add_scrub(CLI::App& app, Outcome& outcome);
-void add_export(CLI::App& app, Outcome& outcome);
-void add_completion(CLI::App& app, Outcome& outcome);
+void add_diff(Command& app, Outcome& outcome);
+void add_apply(Command& app, Outcome& outcome);
+void add_merge(Command& app, Outcome& outcome);
+void add_inspect(Command& app, Outcome& outcome);
+void add_verify(Command& app, Outcome& outcome);
+void add_key(Command& app, Outcome& outcome);
+void add_doctor(Command& app, Outcome& outcome);
+void add_init(Command& app, Outcome& outcome);
+void add_publish(Command& app, Outcome& outcome);
+void add_follow(Command& app, Outcome& outcome);
+void add_pull(Command& app, Outcome& outcome);
+void add_log(Command& app, Outcome& outcome);
+void add_status(Command& app, Outcome& outcome);
+void add_dashboard(Command& app, Outcome& outcome);
+void add_demo(Command& app, Outcome& outcome);
+void add_report(Command& app, Outcome& outcome);
+void add_compact(Command& app, Outcome& outcome);
+void add_retain(Command& app, Outcome& outcome);
+void add_scrub(Command& app, Outcome& outcome);
+void add_export(Command& app, Outcome& outcome);
+void add_completion(Command& app, Outcome& outcome);
 
 /// --json, -q and, where work is parallel, --threads.
-void add_common(CLI::App& verb, Common& common, bool parallel);
+void add_common(Command& verb, Common& common, bool parallel);
 /// The result of diff and merge, for people and for machines.
 void print_diff_report(const Common& common, const std::string& verb, const std::string& output,
                        const std::string& codec, const DiffReport& report, double seconds);
