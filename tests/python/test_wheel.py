@@ -22,11 +22,9 @@ def run(*command, **options):
 def test_the_wheel_holds_module_types_and_command(tmp_path):
     pytest.importorskip("scikit_build_core")
     pytest.importorskip("nanobind")
-    # As the release build compiles it, so that the compiler's cache knows every file.
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run(*pip, "wheel", TREE, "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path,
-        "--config-settings", "cmake.define.WISP_WERROR=ON",
-        env={**os.environ, "CXX": "g++", "CMAKE_BUILD_PARALLEL_LEVEL": "2"})
+        env={**os.environ, "CMAKE_BUILD_PARALLEL_LEVEL": "2"})
     wheel = next(tmp_path.glob("wisp_sync-*.whl"))
     names = zipfile.ZipFile(wheel).namelist()
     assert "wisp/py.typed" in names and "wisp/_native.pyi" in names
