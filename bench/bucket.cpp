@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "delta/delta_writer.hpp"
+#include "doubles/memory_store.hpp"
+#include "doubles/metered_store.hpp"
 #include "simulated_training.hpp"
-#include "store/memory_store.hpp"
-#include "store/metered_store.hpp"
 #include "wisp/wisp.hpp"
 
 namespace {

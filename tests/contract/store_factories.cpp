@@ -5,11 +5,11 @@
 #include <cstdlib>
 
 #include "base/random.hpp"
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
+#include "doubles/metered_store.hpp"
 #include "manual_clock.hpp"
-#include "store/fault_store.hpp"
 #include "store/folder_store.hpp"
-#include "store/memory_store.hpp"
-#include "store/metered_store.hpp"
 #include "store/retry_store.hpp"
 #include "temp_checkpoints.hpp"
 

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "checkpoint_steps.hpp"
+#include "doubles/memory_store.hpp"
+#include "doubles/metered_store.hpp"
 #include "manual_clock.hpp"
-#include "store/memory_store.hpp"
-#include "store/metered_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 

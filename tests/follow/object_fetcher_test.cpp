@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.hpp"
+#include "doubles/memory_store.hpp"
 #include "follow/object_fetcher.hpp"
-#include "store/memory_store.hpp"
 #include "temp_checkpoints.hpp"
 
 namespace wisp::testing {

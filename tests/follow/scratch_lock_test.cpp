@@ -6,8 +6,8 @@
 
 #include <array>
 
+#include "doubles/memory_store.hpp"
 #include "expect_result.hpp"
-#include "store/memory_store.hpp"
 #include "temp_checkpoints.hpp"
 #include "wisp/replica.hpp"
 #include "wisp/sharded_publisher.hpp"

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "checkpoint_steps.hpp"
-#include "store/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "store/retry_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "checkpoint_steps.hpp"
-#include "store/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "manual_clock.hpp"
-#include "store/fault_store.hpp"
 #include "store/folder_store.hpp"
-#include "store/memory_store.hpp"
 #include "temp_checkpoints.hpp"
 
 namespace wisp::testing {

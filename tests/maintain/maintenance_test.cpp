@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint_steps.hpp"
-#include "store/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/maintenance.hpp"
 #include "wisp/publisher.hpp"

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "checkpoint_steps.hpp"
+#include "doubles/memory_store.hpp"
 #include "gated_store.hpp"
-#include "store/memory_store.hpp"
 #include "wisp/async_publisher.hpp"
 #include "wisp/follower.hpp"
 

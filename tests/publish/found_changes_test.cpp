@@ -5,8 +5,8 @@
 #include "checkpoint_steps.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/delta_writer.hpp"
+#include "doubles/memory_store.hpp"
 #include "gated_store.hpp"
-#include "store/memory_store.hpp"
 #include "wisp/async_publisher.hpp"
 #include "wisp/follower.hpp"
 

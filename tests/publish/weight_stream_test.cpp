@@ -6,7 +6,7 @@
 #include "checkpoint/block_feed.hpp"
 #include "checkpoint_steps.hpp"
 #include "delta/delta_writer.hpp"
-#include "store/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "wisp/async_publisher.hpp"
 #include "wisp/follower.hpp"
 

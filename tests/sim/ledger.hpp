@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "doubles/memory_store.hpp"
 #include "log/commit.hpp"
 #include "log/tombstone.hpp"
 #include "sim/state_bank.hpp"
-#include "store/memory_store.hpp"
 #include "wisp/replica.hpp"
 #include "wisp/trust.hpp"
 

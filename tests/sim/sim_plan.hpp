@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "doubles/fault_plan.hpp"
 #include "sim/scheduler.hpp"
-#include "store/fault_plan.hpp"
 
 namespace wisp::sim {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "doubles/fault_store.hpp"
 #include "sim/ledger.hpp"
 #include "sim/scheduler.hpp"
-#include "store/fault_store.hpp"
 
 namespace wisp::sim {
 

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.hpp"
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "expect_result.hpp"
 #include "manual_clock.hpp"
-#include "store/fault_store.hpp"
-#include "store/memory_store.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint_steps.hpp"
+#include "doubles/memory_store.hpp"
 #include "log/run_keys.hpp"
-#include "store/memory_store.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/trl_layout.hpp"
 

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "delta/delta_writer.hpp"
+#include "doubles/memory_store.hpp"
 #include "follow/object_fetcher.hpp"
 #include "log/commit_log.hpp"
 #include "publish/sharded/shard_manifest.hpp"
 #include "simulated_ranks.hpp"
-#include "store/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/maintenance.hpp"
 

@@ -1,4 +1,4 @@
-#include "store/metered_store.hpp"
+#include "doubles/metered_store.hpp"
 
 #include <chrono>
 #include <numeric>

@@ -1,13 +1,13 @@
-#include "store/metered_store.hpp"
+#include "doubles/metered_store.hpp"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "base/bytes.hpp"
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "expect_result.hpp"
-#include "store/fault_store.hpp"
-#include "store/memory_store.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <memory>
 
-#include "store/fault_plan.hpp"
-#include "store/object_history.hpp"
+#include "doubles/fault_plan.hpp"
+#include "doubles/object_history.hpp"
 #include "wisp/clock.hpp"
 #include "wisp/store.hpp"
 

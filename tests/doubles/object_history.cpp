@@ -1,4 +1,4 @@
-#include "store/object_history.hpp"
+#include "doubles/object_history.hpp"
 
 #include <limits>
 

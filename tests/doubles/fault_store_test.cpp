@@ -1,4 +1,4 @@
-#include "store/fault_store.hpp"
+#include "doubles/fault_store.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/bytes.hpp"
+#include "doubles/memory_store.hpp"
 #include "expect_result.hpp"
 #include "manual_clock.hpp"
-#include "store/memory_store.hpp"
 
 namespace wisp::testing {
 namespace {

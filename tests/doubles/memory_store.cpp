@@ -1,4 +1,4 @@
-#include "store/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 
 #include <algorithm>
 

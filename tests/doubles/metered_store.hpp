@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "store/store_operation.hpp"
+#include "doubles/store_operation.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

@@ -1,4 +1,4 @@
-#include "store/fault_store.hpp"
+#include "doubles/fault_store.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/random.hpp"
-#include "store/store_operation.hpp"
+#include "doubles/store_operation.hpp"
 #include "wisp/clock.hpp"
 
 namespace wisp {
