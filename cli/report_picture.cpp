@@ -1,12 +1,12 @@
 #include "report_picture.hpp"
 
-#include <cairo.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
+#include <iterator>
+#include <utility>
 
 namespace wisp::cli {
 namespace {
@@ -49,60 +49,63 @@ Colour viridis(double share) {
             std::lerp(x.blue, y.blue, part)};
 }
 
-struct Freed {
-    void operator()(cairo_surface_t* surface) const { cairo_surface_destroy(surface); }
-    void operator()(cairo_t* context) const { cairo_destroy(context); }
-};
-
 enum class Align { kStart, kMiddle, kEnd };
 
+std::string hex(const Colour& colour) {
+    const auto byte = [](double share) { return std::lround(share * 255); };
+    return fmt::format("#{:02x}{:02x}{:02x}", byte(colour.red), byte(colour.green),
+                       byte(colour.blue));
+}
+
+/// Text between tags: what is foreign must not become markup.
+std::string escaped(const std::string& foreign) {
+    std::string text;
+    for (const char letter : printable(foreign)) {
+        switch (letter) {
+            case '&': text += "&amp;"; break;
+            case '<': text += "&lt;"; break;
+            case '>': text += "&gt;"; break;
+            default: text += letter;
+        }
+    }
+    return text;
+}
+
+/// An SVG, element by element.
 class Canvas {
   public:
-    Canvas()
-        : surface_(cairo_image_surface_create(CAIRO_FORMAT_RGB24, kWidth, kHeight)),
-          context_(cairo_create(surface_.get())) {
-        cairo_select_font_face(context_.get(), "sans-serif", CAIRO_FONT_SLANT_NORMAL,
-                               CAIRO_FONT_WEIGHT_NORMAL);
-        box(0, 0, kWidth, kHeight, {1, 1, 1});
-    }
+    Canvas() { box(0, 0, kWidth, kHeight, {1, 1, 1}); }
     void box(double x, double y, double width, double height, const Colour& colour) {
-        set(colour);
         // Boxes side by side must not let the ground shine through where they meet.
-        cairo_set_antialias(context_.get(), CAIRO_ANTIALIAS_NONE);
-        cairo_rectangle(context_.get(), x, y, width, height);
-        cairo_fill(context_.get());
-        cairo_set_antialias(context_.get(), CAIRO_ANTIALIAS_DEFAULT);
+        add(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.2f}" height="{:.2f}" fill="{}" )"
+            R"(shape-rendering="crispEdges"/>)",
+            x, y, width, height, hex(colour));
     }
     void line(double x1, double y1, double x2, double y2, const Colour& colour, double thick) {
-        set(colour);
-        cairo_set_line_width(context_.get(), thick);
-        cairo_move_to(context_.get(), x1, y1);
-        cairo_line_to(context_.get(), x2, y2);
-        cairo_stroke(context_.get());
+        add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" )"
+            R"(stroke-width="{}"/>)",
+            x1, y1, x2, y2, hex(colour), thick);
     }
     void text(double x, double y, const std::string& foreign, double size, const Colour& colour,
               Align align = Align::kStart) {
-        const std::string words = printable(foreign);
-        set(colour);
-        cairo_set_font_size(context_.get(), size);
-        cairo_text_extents_t extents;
-        cairo_text_extents(context_.get(), words.c_str(), &extents);
-        const double shift = align == Align::kStart    ? 0
-                             : align == Align::kMiddle ? extents.x_advance / 2
-                                                       : extents.x_advance;
-        cairo_move_to(context_.get(), x - shift, y);
-        cairo_show_text(context_.get(), words.c_str());
+        constexpr std::array<const char*, 3> kAnchors{"start", "middle", "end"};
+        add(R"(<text x="{:.1f}" y="{:.1f}" font-size="{}" fill="{}" text-anchor="{}">{}</text>)", x,
+            y, size, hex(colour), kAnchors[static_cast<std::size_t>(align)], escaped(foreign));
     }
-    cairo_status_t write(const std::filesystem::path& path) {
-        return cairo_surface_write_to_png(surface_.get(), path.c_str());
+    std::string svg() const {
+        return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" )"
+                           R"(width="{0}" height="{1}" font-family="sans-serif">{2}</svg>)"
+                           "\n",
+                           kWidth, kHeight, elements_);
     }
 
   private:
-    void set(const Colour& colour) {
-        cairo_set_source_rgb(context_.get(), colour.red, colour.green, colour.blue);
+    template <class... Values>
+    void add(fmt::format_string<Values...> element, Values&&... values) {
+        fmt::format_to(std::back_inserter(elements_), element, std::forward<Values>(values)...);
+        elements_ += '\n';
     }
-    std::unique_ptr<cairo_surface_t, Freed> surface_;
-    std::unique_ptr<cairo_t, Freed> context_;
+    std::string elements_ = "\n";
 };
 
 std::uint64_t number(const Json& json, const char* name) {
@@ -292,16 +295,12 @@ void draw_layers(Canvas& canvas, const Json& table, double top, double bottom) {
 
 }  // namespace
 
-Result<void> draw_report(const Json& everything, const std::filesystem::path& png) {
+std::string draw_report(const Json& everything) {
     Canvas canvas;
     draw_figures(canvas, everything);
     draw_bytes(canvas, everything, 200, 460);
     draw_layers(canvas, everything["layers"], 560, 940);
-    const cairo_status_t status = canvas.write(png);
-    if (status == CAIRO_STATUS_SUCCESS) return {};
-    return fail(ErrorKind::kDenied,
-                fmt::format("cannot write {}: {}; is there room, and may you write there?",
-                            printable(png.string()), cairo_status_to_string(status)));
+    return canvas.svg();
 }
 
 }  // namespace wisp::cli

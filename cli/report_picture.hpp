@@ -1,13 +1,13 @@
 // A run as one picture: figures, bytes of each step, and the share of each layer that changed.
 #pragma once
 
-#include <filesystem>
+#include <string>
 
 #include "run_view.hpp"
 
 namespace wisp::cli {
 
-/// `everything` is RunView::everything(). Writes a PNG; kDenied or kNoSpace when it cannot.
-Result<void> draw_report(const Json& everything, const std::filesystem::path& png);
+/// `everything` is RunView::everything(). The text of an SVG.
+std::string draw_report(const Json& everything);
 
 }  // namespace wisp::cli

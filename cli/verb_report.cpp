@@ -23,11 +23,17 @@ struct ReportArguments {
     TrustArguments trust;
 };
 
-Result<void> write_page(const Json& everything, const fs::path& path) {
-    const std::string page =
-        page_with_data(everything.dump(-1, ' ', false, Json::error_handler_t::replace));
+bool is_picture(const fs::path& output) {
+    return output.extension() == ".svg";
+}
+
+std::string page_of(const Json& everything) {
+    return page_with_data(everything.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Result<void> write_text(const std::string& text, const fs::path& path) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file.write(page.data(), static_cast<std::streamsize>(page.size()));
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
     file.close();
     if (file) return {};
     return fail(ErrorKind::kDenied,
@@ -39,8 +45,8 @@ Result<void> write_page(const Json& everything, const fs::path& path) {
 Result<void> write_report(const Json& everything, const fs::path& output) {
     fs::path partial = output;
     partial += ".partial";
-    const bool picture = output.extension() == ".png";
-    auto written = picture ? draw_report(everything, partial) : write_page(everything, partial);
+    auto written =
+        write_text(is_picture(output) ? draw_report(everything) : page_of(everything), partial);
     std::error_code error;
     if (written) {
         fs::rename(partial, output, error);
@@ -65,7 +71,7 @@ int run(const ReportArguments& arguments) {
     RunView run_view(arguments.run, std::move(*access), options);
     const fs::path output = arguments.output;
     // A picture has no details of single steps.
-    const auto everything = run_view.everything(output.extension() == ".png" ? 0 : arguments.steps);
+    const auto everything = run_view.everything(is_picture(output) ? 0 : arguments.steps);
     if (!everything) return refuse(everything.error());
     if (const auto written = write_report(*everything, output); !written) {
         return refuse(written.error());
@@ -96,13 +102,13 @@ void add_report(Command& app, Outcome& outcome) {
     auto arguments = std::make_shared<ReportArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("-o,--output", arguments->output,
-                     "report.html: the page with its data; report.png: one picture")
+                     "report.html: the page with its data; report.svg: one picture")
         ->required()
         ->check(accepted_by(
             [](const std::string& name) {
-                return name.ends_with(".html") || name.ends_with(".png")
+                return name.ends_with(".html") || name.ends_with(".svg")
                            ? std::string()
-                           : "a report is .html or .png, not " + printable(name);
+                           : "a report is .html or .svg, not " + printable(name);
             },
             "FILE"));
     verb->add_option("--commits", arguments->view.commits, "Show the newest N commits")
@@ -121,7 +127,7 @@ void add_report(Command& app, Outcome& outcome) {
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
   wisp report s3://weights/qwen-rl -o report.html
-  wisp report /shared/runs/a -o report.png
+  wisp report /shared/runs/a -o report.svg
   wisp report /shared/runs/a -o report.html --work /tmp)");
     verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
 }

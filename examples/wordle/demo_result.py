@@ -125,7 +125,7 @@ def table(result: Result) -> str:
 def draw(result: Result, options: argparse.Namespace) -> list[Path]:
     """The files that stay."""
     folder: Path = options.folder
-    made = [folder / "report.png", folder / "report.html"]
+    made = [folder / "report.svg", folder / "report.html"]
     for path in made:
         command = [options.wisp, "report", result["run"], "-o", path, "--commits", "10000"]
         subprocess.run([*command, "--quiet"], check=True)

@@ -213,9 +213,10 @@ def test_reports(watched, tmp_path, open_page):
     page.get_by_role("link", name=f"Step {line['step']} in detail").first.click()
     page.get_by_text("Counted.").wait_for()
     assert figure(page, "step-changed") == f"{line['changed_elements']:,}"
-    run_wisp.answer("report", watched.trainer.url, "-o", tmp_path / "report.png")
-    picture = (tmp_path / "report.png").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n") and len(picture) > 10_000
-    if folder := os.environ.get("WISP_SCREENSHOTS"):
-        (tmp_path / "report.png").rename(f"{folder}/report.png")
+    run_wisp.answer("report", watched.trainer.url, "-o", tmp_path / "report.svg")
+    page = open_page((tmp_path / "report.svg").as_uri())
+    assert page.get_by_text("Bytes on the wire").is_visible()
+    assert page.get_by_text("Share of each layer that changed").is_visible()
+    assert page.locator("rect").count() > len(watched.log)
+    keep_picture(page, "report")
     run_wisp.refused(run_wisp.USAGE, "report", watched.trainer.url, "-o", tmp_path / "report.pdf")
