@@ -2,7 +2,9 @@
 // upload is under way, and what flush() vouches for has to be in the log.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
+#include <vector>
 
 #include "checkpoint/block_feed.hpp"
 #include "publish/publish_worker.hpp"
@@ -47,6 +49,11 @@ class AsyncActor {
     }
 
   private:
+    struct Handed {
+        StateDigest state;
+        std::uint64_t step = 0;
+    };
+
     bool working() const { return steps_left_ > 0 && world_.weather() == Weather::kStorm; }
 
     void pause() {
@@ -142,8 +149,7 @@ class AsyncActor {
     bool hand_over(PublishWorker& worker, const Submit& submit) {
         --steps_left_;
         const TrainedStep step = training_.next(held_, least_);
-        last_ = world_.bank().remember(step.model);
-        last_step_ = step.step;
+        handed_.push_back({world_.bank().remember(step.model), step.step});
         WholeStream stream(step.model);
         const auto submitted = submit(stream, step.step);
         if (submitted) return true;
@@ -156,24 +162,30 @@ class AsyncActor {
     }
 
     bool flush(PublishWorker& worker) {
-        // Steps that are handed over meanwhile are not what it was asked about.
-        const StateDigest asked = last_;
-        const std::uint64_t step = last_step_;
+        const World::Busy busy(world_, actor_);
+        const std::size_t asked = handed_.size() - 1;
         const std::uint64_t requests = door_.store->requests();
         const auto flushed = worker.flush(std::nullopt);
         // Nothing was tried: it says again what went wrong when the step was handed over.
         repeated_ = !flushed && door_.store->requests() == requests;
         if (repeated_) return true;
         if (!flushed) return failed(flushed.error(), "flush");
-        const RunLedger* ledger = world_.ledger().find(prefix_);
-        for (const auto& [seq, row] : ledger->rows) {
-            const auto& state = row.commit.state;
-            if (row.commit.makes_state() && state.digest == asked && state.step == step)
-                return true;
+        // A step that was handed over since contains what it was asked about.
+        for (std::size_t i = asked; i < handed_.size(); ++i) {
+            if (is_committed(handed_[i])) return true;
         }
-        world_.blame(
-            fmt::format("{} was told that step {} is committed, and it is not", actor_.name, step));
+        world_.blame(fmt::format("{} was told that step {} is committed, and it is not",
+                                 actor_.name, handed_[asked].step));
         return false;
+    }
+
+    bool is_committed(const Handed& handed) {
+        const RunLedger* ledger = world_.ledger().find(prefix_);
+        return std::ranges::any_of(ledger->rows, [&](const auto& row) {
+            const Commit& commit = row.second.commit;
+            return commit.makes_state() && commit.state.digest == handed.state &&
+                   commit.state.step == handed.step;
+        });
     }
 
     void check_told(const Result<PublishReport>& report) {
@@ -245,8 +257,7 @@ class AsyncActor {
     std::uint64_t lives_ = 0;
     StateDigest held_;
     std::uint64_t least_ = 0;
-    StateDigest last_;  // of the step handed over last
-    std::uint64_t last_step_ = 0;
+    std::vector<Handed> handed_;       // all steps, in order
     Weather began_ = Weather::kStorm;  // of the call at hand
     bool gave_up_ = false;             // a step that would have had to wait for an upload
     bool repeated_ = false;            // the failure of the last flush() was an old one
