@@ -10,6 +10,7 @@
 #include "publish/publish_worker.hpp"
 #include "sim/actors.hpp"
 #include "sim/training.hpp"
+#include "sim/writer_actor.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp::sim {
@@ -268,14 +269,7 @@ class AsyncActor {
 
 void add_async_trainer(World& world, std::string name, std::string prefix,
                        std::int64_t starts_in_ms) {
-    Actor& added = world.scheduler().add(
-        std::move(name),
-        [&world, prefix = std::move(prefix)](Actor& actor) {
-            AsyncActor trainer(world, actor, prefix);
-            world.live(actor, [&] { trainer.session(); });
-        },
-        starts_in_ms);
-    added.writes = true;
+    add_writer<AsyncActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim
