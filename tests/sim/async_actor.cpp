@@ -154,6 +154,7 @@ class AsyncActor {
         WholeStream stream(step.model);
         const auto submitted = submit(stream, step.step);
         if (submitted) return true;
+        missed_ = submitted.error().text;
         if (!worker.uncommitted()) {
             world_.blame(fmt::format("{} could not hand step {} over, and flush() would not say so",
                                      actor_.name, step.step));
@@ -167,8 +168,10 @@ class AsyncActor {
         const std::size_t asked = handed_.size() - 1;
         const std::uint64_t requests = door_.store->requests();
         const auto flushed = worker.flush(std::nullopt);
-        // Nothing was tried: it says again what went wrong when the step was handed over.
-        repeated_ = !flushed && door_.store->requests() == requests;
+        // It says again what went wrong when the step was handed over: nothing was tried, or only
+        // the steps before it.
+        repeated_ = !flushed && (door_.store->requests() == requests ||
+                                 (!missed_.empty() && flushed.error().text.ends_with(missed_)));
         if (repeated_) return true;
         if (!flushed) return failed(flushed.error(), "flush");
         // A step that was handed over since contains what it was asked about.
@@ -261,6 +264,7 @@ class AsyncActor {
     std::vector<Handed> handed_;       // all steps, in order
     Weather began_ = Weather::kStorm;  // of the call at hand
     bool gave_up_ = false;             // a step that would have had to wait for an upload
+    std::string missed_;               // why the last step that failed to be handed over did
     bool repeated_ = false;            // the failure of the last flush() was an old one
     bool ended_ = false;               // this writer is through, and another has to be opened
 };
