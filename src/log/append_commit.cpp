@@ -44,7 +44,7 @@ Result<std::string> CommitLog::write_object(const Commit& commit,
                                 "merged deltas are kept; run 'wisp retain'",
                                 commit.seq, shown(where_.url)));
     }
-    WISP_ASSIGN(const Slot own, judge(commit.seq, object));
+    WISP_ASSIGN(const Slot own, judge(commit.seq, object, options_.clock->now_ms()));
     if (own.kind != Slot::Kind::kCommit) return std::unexpected(*own.why);
     return object;
 }
@@ -55,7 +55,8 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
     // Whoever signs under a certificate that was replaced since is stepped over.
     if (head) require_serial(head->signer.serial.value_or(0));
     // As long as the head has lapsed with its certificate, so has what was honestly built on it.
-    const bool heed_lapsed = head && !counts(*head);
+    HeadLook look{options_.clock->now_ms()};
+    look.lapsed = head && !check_current(head->signer, min_serial_, look.now_ms);
     for (std::uint64_t seq = head ? head->commit.seq + 1 : first_seq();; ++seq) {
         WISP_TRY(check_not_behind(seq));
         Commit commit = draft(seq);
@@ -70,7 +71,7 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
                 commit.manifest_at = head->commit.manifest ? head->ref() : head->commit.manifest_at;
         }
         WISP_ASSIGN(const std::string object, write_object(commit, signer));
-        WISP_ASSIGN(auto taken, take_slot(seq, object, heed_lapsed));
+        WISP_ASSIGN(auto taken, take_slot(seq, object, look));
         if (!taken) continue;
         looked_ms_ = options_.clock->now_ms();
         return std::move(*taken);
@@ -89,7 +90,7 @@ Result<void> CommitLog::check_not_behind(std::uint64_t seq) {
 
 Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t seq,
                                                                 const std::string& object,
-                                                                bool heed_lapsed) const {
+                                                                const HeadLook& head) const {
     const std::string key = where_.key(commit_key(seq));
     const auto created = where_.store->create(key, as_bytes(object));
     if (created && *created == Created::kNew && record_.exclusive) {
@@ -102,14 +103,14 @@ Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t se
     }
     const Error taken{ErrorKind::kUnavailable,
                       fmt::format("{} is taken but cannot be read; try again", shown(key))};
-    return resolve(seq, object, created ? taken : created.error(), heed_lapsed);
+    return resolve(seq, object, created ? taken : created.error(), head);
 }
 
 /// An answer that did not come, or "already there", may be one's own success: the object tells.
 Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const std::string& object,
                                                               const Error& doubt,
-                                                              bool heed_lapsed) const {
+                                                              const HeadLook& head) const {
     const std::string key = where_.key(commit_key(seq));
     for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
         const auto there = read_whole(*where_.store, key, limits::kCommitBytes);
@@ -124,7 +125,7 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             continue;
         }
         if (!there && there.error().kind != ErrorKind::kCorrupt) continue;
-        auto slot = read(seq);
+        auto slot = read_at(seq, head.now_ms);
         if (!slot) {
             const ErrorKind kind = slot.error().kind;
             if (kind == ErrorKind::kCorrupt || kind == ErrorKind::kUnavailable) continue;
@@ -132,7 +133,7 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
         }
         if (slot->kind == Slot::Kind::kAbsent) continue;
         if (slot->kind == Slot::Kind::kCommit ||
-            (slot->kind == Slot::Kind::kLapsed && heed_lapsed)) {
+            (slot->kind == Slot::Kind::kLapsed && head.lapsed)) {
             const bool ours = slot->entry->hash == to_hex(sha256(as_bytes(object)));
             if (ours) hint_at(seq);
             return Appended{ours, std::move(*slot->entry)};

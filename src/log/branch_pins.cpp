@@ -40,24 +40,31 @@ Result<std::optional<BranchPin>> read_pin(const Location& holder, const std::str
 
 Result<std::vector<HeldPin>> read_branch_pins(const Location& holder) {
     std::vector<HeldPin> pins;
-    for (std::uint64_t slot = 1;; ++slot) {
-        WISP_ASSIGN(auto pin, read_pin(holder, branch_key(slot)));
-        if (!pin) break;
-        pins.push_back({slot, std::move(*pin)});
-    }
-    // A listing may show what one wrong answer hid; it can add, and never take away.
     const std::string prefix = holder.key(kBranchesPrefix);
-    std::string after = holder.key(branch_key(pins.size()));
-    WISP_ASSIGN(const auto page, holder.store->list(prefix, after, kPage));
-    for (const ListedObject& object : page) {
-        if (object.key <= after) continue;
-        return fail(
-            ErrorKind::kGap,
-            fmt::format("{} is there, but {} is not: a branch's pin is missing, and what it "
-                        "needs is not known; restore it from a copy",
-                        shown(object.key), shown(holder.key(branch_key(pins.size() + 1)))));
+    for (std::string beyond;;) {
+        const std::uint64_t slot = pins.size() + 1;
+        WISP_ASSIGN(auto pin, read_pin(holder, branch_key(slot)));
+        if (pin) {
+            pins.push_back({slot, std::move(*pin)});
+            if (beyond <= holder.key(branch_key(slot))) beyond.clear();
+            continue;
+        }
+        if (!beyond.empty()) {
+            return fail(
+                ErrorKind::kGap,
+                fmt::format("{} is there, but {} is not: a branch's pin is missing, and what it "
+                            "needs is not known; restore it from a copy",
+                            shown(beyond), shown(holder.key(branch_key(slot)))));
+        }
+        // A listing may show what one wrong answer hid; it can add, and never take away. Nor is it
+        // proof before the slot was asked for again: a branch may have been made in between.
+        const std::string last = holder.key(branch_key(pins.size()));
+        WISP_ASSIGN(const auto page, holder.store->list(prefix, last, kPage));
+        for (const ListedObject& object : page) {
+            if (object.key > last) beyond = object.key;
+        }
+        if (beyond.empty()) return pins;
     }
-    return pins;
 }
 
 Result<void> write_branch_pin(const Location& holder, const BranchPin& pin) {

@@ -145,7 +145,8 @@ Result<Slot> CommitLog::parse_slot(std::uint64_t seq, std::string_view object) c
     return slot;
 }
 
-Result<Slot> CommitLog::judge(std::uint64_t seq, std::string_view object) const {
+Result<Slot> CommitLog::judge(std::uint64_t seq, std::string_view object,
+                              std::int64_t now_ms) const {
     if (!is_signed()) return parse_slot(seq, object);
     const auto as_void = [](Error why) {
         Slot slot;
@@ -167,8 +168,7 @@ Result<Slot> CommitLog::judge(std::uint64_t seq, std::string_view object) const 
         return as_void(std::move(slot).error());
     }
     if (!slot->entry) return slot;
-    if (auto current = check_current(slot->entry->signer, min_serial_, options_.clock->now_ms());
-        !current) {
+    if (auto current = check_current(slot->entry->signer, min_serial_, now_ms); !current) {
         slot->kind = Slot::Kind::kLapsed;
         slot->why = std::move(current).error();
     }
@@ -176,6 +176,10 @@ Result<Slot> CommitLog::judge(std::uint64_t seq, std::string_view object) const 
 }
 
 Result<Slot> CommitLog::read(std::uint64_t seq) const {
+    return read_at(seq, options_.clock->now_ms());
+}
+
+Result<Slot> CommitLog::read_at(std::uint64_t seq, std::int64_t now_ms) const {
     const std::string key = where_.key(commit_key(seq));
     std::vector<std::byte> seen;
     for (int look = 0;; ++look) {
@@ -186,7 +190,7 @@ Result<Slot> CommitLog::read(std::uint64_t seq) const {
         const bool too_long = !object && object.error().kind == ErrorKind::kCorrupt;
         if (!object && (!too_long || !is_signed())) return std::unexpected(object.error());
         Result<Slot> slot = Slot{Slot::Kind::kVoid, {}, {}, too_long ? object.error() : Error{}};
-        if (object) slot = judge(seq, as_text(*object));
+        if (object) slot = judge(seq, as_text(*object), now_ms);
         const bool fine = slot && slot->kind != Slot::Kind::kVoid;
         const bool final = !slot && slot.error().kind != ErrorKind::kCorrupt;
         if (fine || final) return slot;

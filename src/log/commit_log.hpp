@@ -92,11 +92,14 @@ class CommitLog {
     CommitLog(const Location& where, const RunOptions& options);
     Result<void> load_trust();
     Result<Slot> parse_slot(std::uint64_t seq, std::string_view object) const;
-    Result<Slot> judge(std::uint64_t seq, std::string_view object) const;
+    Result<Slot> judge(std::uint64_t seq, std::string_view object, std::int64_t now_ms) const;
+    /// As read(), at a time of the caller's: what is compared is judged at one moment, since the
+    /// clock of a machine may be set back between two requests.
+    Result<Slot> read_at(std::uint64_t seq, std::int64_t now_ms) const;
     Result<SlotLook> look_at(std::uint64_t seq) const;
     Result<std::optional<LogEntry>> newest_sound(std::uint64_t known) const;
-    Result<bool> is_outranked(const LogEntry& entry) const;
-    Result<std::optional<LogEntry>> counting_below(const LogEntry& top) const;
+    Result<bool> is_outranked(const LogEntry& entry, std::int64_t now_ms) const;
+    Result<std::optional<LogEntry>> counting_below(const LogEntry& top, std::int64_t now_ms) const;
     Result<LogEnding> find_ending(std::uint64_t known) const;
     Result<bool> has_grown(std::uint64_t seq) const;
     /// Whether the log goes on from `seq` to `beyond`; kGap when only the latter is there.
@@ -107,10 +110,10 @@ class CommitLog {
                                      const std::optional<RunSigner>& signer) const;
     /// Nothing when the slot is void.
     Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object,
-                                              bool heed_lapsed) const;
+                                              const HeadLook& head) const;
     Result<void> check_not_behind(std::uint64_t seq);
     Result<std::optional<Appended>> resolve(std::uint64_t seq, const std::string& object,
-                                            const Error& doubt, bool heed_lapsed) const;
+                                            const Error& doubt, const HeadLook& head) const;
     Location where_;
     RunOptions options_;
     std::string run_;

@@ -76,12 +76,12 @@ Result<std::optional<LogEntry>> CommitLog::newest_sound(std::uint64_t known) con
 
 /// What lies between a commit and the one that it was built on was void to its writer. Another one
 /// that counts, there or below, under a higher serial: this writer was replaced.
-Result<bool> CommitLog::is_outranked(const LogEntry& entry) const {
+Result<bool> CommitLog::is_outranked(const LogEntry& entry, std::int64_t now_ms) const {
     const Commit& commit = entry.commit;
     const auto serial_of = [](const LogEntry& of) { return of.signer.serial.value_or(0); };
     for (std::uint64_t seq = commit.seq - 1; seq > commit.previous.seq && seq >= first_seq();
          --seq) {
-        WISP_ASSIGN(const Slot slot, read(seq));
+        WISP_ASSIGN(const Slot slot, read_at(seq, now_ms));
         if (slot.kind != Slot::Kind::kCommit) continue;
         if (serial_of(*slot.entry) > serial_of(entry)) return true;
         if (serial_of(*slot.entry) < serial_of(entry)) continue;
@@ -98,15 +98,16 @@ Result<bool> CommitLog::is_outranked(const LogEntry& entry) const {
 }
 
 /// `top` does not count: whether something below it does by itself.
-Result<std::optional<LogEntry>> CommitLog::counting_below(const LogEntry& top) const {
+Result<std::optional<LogEntry>> CommitLog::counting_below(const LogEntry& top,
+                                                          std::int64_t now_ms) const {
     std::optional<LogEntry> found;
     for (std::uint64_t width = 1; !found && top.commit.seq >= first_seq() + width; width *= 2) {
-        WISP_ASSIGN(Slot slot, read(top.commit.seq - width));
+        WISP_ASSIGN(Slot slot, read_at(top.commit.seq - width, now_ms));
         if (slot.kind == Slot::Kind::kCommit) found = std::move(slot.entry);
     }
     if (!found) return found;
     for (std::uint64_t seq = found->commit.seq + 1; seq < top.commit.seq; ++seq) {
-        WISP_ASSIGN(Slot slot, read(seq));
+        WISP_ASSIGN(Slot slot, read_at(seq, now_ms));
         if (slot.kind == Slot::Kind::kCommit) found = std::move(slot.entry);
     }
     return found;
@@ -120,9 +121,10 @@ Result<LogEnding> CommitLog::find_ending(std::uint64_t known) const {
     LogEnding ending;
     WISP_ASSIGN(auto top, newest_sound(known));
     if (!top) return ending;
-    auto current = check_current(top->signer, min_serial_, options_.clock->now_ms());
+    const std::int64_t now_ms = options_.clock->now_ms();
+    auto current = check_current(top->signer, min_serial_, now_ms);
     if (current) {
-        WISP_ASSIGN(const bool outranked, is_outranked(*top));
+        WISP_ASSIGN(const bool outranked, is_outranked(*top, now_ms));
         if (!outranked) {
             ending.head = std::move(top);
             return ending;
@@ -133,7 +135,7 @@ Result<LogEnding> CommitLog::find_ending(std::uint64_t known) const {
                              "before",
                              top->commit.seq, shown(where_.url)));
     }
-    WISP_ASSIGN(ending.head, counting_below(*top));
+    WISP_ASSIGN(ending.head, counting_below(*top, now_ms));
     if (ending.head) tell_void(top->commit.seq, current.error());
     ending.why = current.error();
     ending.lapsed = std::move(top);

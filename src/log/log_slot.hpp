@@ -47,4 +47,10 @@ struct LogEnding {
     std::optional<Error> why;
 };
 
+/// When a writer looked at the head that it builds on, and whether that had lapsed by then.
+struct HeadLook {
+    std::int64_t now_ms = 0;
+    bool lapsed = false;
+};
+
 }  // namespace wisp

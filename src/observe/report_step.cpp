@@ -1,17 +1,13 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <map>
 
-#include "base/pending_folder.hpp"
-#include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/sparse_header.hpp"
 #include "delta/verified_delta.hpp"
-#include "follow/object_fetcher.hpp"
-#include "log/lineage.hpp"
 #include "observe/binade.hpp"
+#include "observe/fetched_delta.hpp"
 #include "wisp/history.hpp"
 #include "wisp/stop.hpp"
 
@@ -67,19 +63,10 @@ Result<std::vector<ForecastShare>> forecast_of(const VerifiedDelta& delta) {
 Result<StepReport> report_step(const Location& where, std::uint64_t seq,
                                const RunOptions& options) {
     const StopScope scope(options.stop);
-    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_ASSIGN(Lineage history, Lineage::of_newest(log));
-    WISP_ASSIGN(const LogEntry entry, history.at(seq));
-    if (!entry.commit.delta) {
-        return fail(ErrorKind::kNotFound,
-                    fmt::format("commit {} of {} has no delta", seq, shown(where.url)));
-    }
-    WISP_ASSIGN(const PendingFolder folder, PendingFolder::temporary({}));
-    ObjectFetcher fetcher(where, folder.path(), 4);
-    WISP_ASSIGN(const auto path, fetcher.fetch(*entry.commit.delta));
+    WISP_ASSIGN(const FetchedDelta fetched, fetch_delta_of(where, seq, options));
     StepReport report;
-    WISP_ASSIGN(report.file, inspect(path));
-    WISP_ASSIGN(const VerifiedDelta delta, verify_delta_file(path));
+    WISP_ASSIGN(report.file, inspect(fetched.path));
+    WISP_ASSIGN(const VerifiedDelta delta, verify_delta_file(fetched.path));
     WISP_ASSIGN(report.forecast, forecast_of(delta));
     return report;
 }

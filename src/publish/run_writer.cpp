@@ -142,6 +142,13 @@ Result<void> RunWriter::follow_head() {
         WISP_TRY(look());
         WISP_TRY(load_manifest());
     }
+    if (head_ && at_.state_seq != head_->commit.state.seq && !log_.counts(*head_)) {
+        return fail(ErrorKind::kDenied,
+                    fmt::format("the newest commits of {} have lapsed with their certificate, so "
+                                "nobody can follow them; have the root certify the trainer's key "
+                                "again, and open the run again",
+                                shown(log_.where().url)));
+    }
     needs_reconcile_ = false;
     return {};
 }

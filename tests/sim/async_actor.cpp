@@ -2,12 +2,15 @@
 // upload is under way, and what flush() vouches for has to be in the log.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
+#include <vector>
 
 #include "checkpoint/block_feed.hpp"
 #include "publish/publish_worker.hpp"
 #include "sim/actors.hpp"
 #include "sim/training.hpp"
+#include "sim/writer_actor.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp::sim {
@@ -47,6 +50,11 @@ class AsyncActor {
     }
 
   private:
+    struct Handed {
+        StateDigest state;
+        std::uint64_t step = 0;
+    };
+
     bool working() const { return steps_left_ > 0 && world_.weather() == Weather::kStorm; }
 
     void pause() {
@@ -142,11 +150,11 @@ class AsyncActor {
     bool hand_over(PublishWorker& worker, const Submit& submit) {
         --steps_left_;
         const TrainedStep step = training_.next(held_, least_);
-        last_ = world_.bank().remember(step.model);
-        last_step_ = step.step;
+        handed_.push_back({world_.bank().remember(step.model), step.step});
         WholeStream stream(step.model);
         const auto submitted = submit(stream, step.step);
         if (submitted) return true;
+        missed_ = submitted.error().text;
         if (!worker.uncommitted()) {
             world_.blame(fmt::format("{} could not hand step {} over, and flush() would not say so",
                                      actor_.name, step.step));
@@ -156,24 +164,32 @@ class AsyncActor {
     }
 
     bool flush(PublishWorker& worker) {
-        // Steps that are handed over meanwhile are not what it was asked about.
-        const StateDigest asked = last_;
-        const std::uint64_t step = last_step_;
+        const World::Busy busy(world_, actor_);
+        const std::size_t asked = handed_.size() - 1;
         const std::uint64_t requests = door_.store->requests();
         const auto flushed = worker.flush(std::nullopt);
-        // Nothing was tried: it says again what went wrong when the step was handed over.
-        repeated_ = !flushed && door_.store->requests() == requests;
+        // It says again what went wrong when the step was handed over: nothing was tried, or only
+        // the steps before it.
+        repeated_ = !flushed && (door_.store->requests() == requests ||
+                                 (!missed_.empty() && flushed.error().text.ends_with(missed_)));
         if (repeated_) return true;
         if (!flushed) return failed(flushed.error(), "flush");
-        const RunLedger* ledger = world_.ledger().find(prefix_);
-        for (const auto& [seq, row] : ledger->rows) {
-            const auto& state = row.commit.state;
-            if (row.commit.makes_state() && state.digest == asked && state.step == step)
-                return true;
+        // A step that was handed over since contains what it was asked about.
+        for (std::size_t i = asked; i < handed_.size(); ++i) {
+            if (is_committed(handed_[i])) return true;
         }
-        world_.blame(
-            fmt::format("{} was told that step {} is committed, and it is not", actor_.name, step));
+        world_.blame(fmt::format("{} was told that step {} is committed, and it is not",
+                                 actor_.name, handed_[asked].step));
         return false;
+    }
+
+    bool is_committed(const Handed& handed) {
+        const RunLedger* ledger = world_.ledger().find(prefix_);
+        return std::ranges::any_of(ledger->rows, [&](const auto& row) {
+            const Commit& commit = row.second.commit;
+            return commit.makes_state() && commit.state.digest == handed.state &&
+                   commit.state.step == handed.step;
+        });
     }
 
     void check_told(const Result<PublishReport>& report) {
@@ -245,10 +261,10 @@ class AsyncActor {
     std::uint64_t lives_ = 0;
     StateDigest held_;
     std::uint64_t least_ = 0;
-    StateDigest last_;  // of the step handed over last
-    std::uint64_t last_step_ = 0;
+    std::vector<Handed> handed_;       // all steps, in order
     Weather began_ = Weather::kStorm;  // of the call at hand
     bool gave_up_ = false;             // a step that would have had to wait for an upload
+    std::string missed_;               // why the last step that failed to be handed over did
     bool repeated_ = false;            // the failure of the last flush() was an old one
     bool ended_ = false;               // this writer is through, and another has to be opened
 };
@@ -257,14 +273,7 @@ class AsyncActor {
 
 void add_async_trainer(World& world, std::string name, std::string prefix,
                        std::int64_t starts_in_ms) {
-    Actor& added = world.scheduler().add(
-        std::move(name),
-        [&world, prefix = std::move(prefix)](Actor& actor) {
-            AsyncActor trainer(world, actor, prefix);
-            world.live(actor, [&] { trainer.session(); });
-        },
-        starts_in_ms);
-    added.writes = true;
+    add_writer<AsyncActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim

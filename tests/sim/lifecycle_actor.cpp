@@ -24,8 +24,8 @@ class LifecycleActor {
 
   private:
     static constexpr std::uint64_t kYoung = 6;  // so many of the newest stay
-    // Rules count days. A writer that looked at the log within the last ten seconds does not ask
-    // whether it has gone on.
+    // Rules count days: nothing is taken that a request under way, or a writer that has stood still
+    // since, could still be about. One that looked within the last ten seconds does not look again.
     static constexpr std::int64_t kYoungMs = 15'000;
 
     void lose_one() {
@@ -38,7 +38,7 @@ class LifecycleActor {
         if (ledger->rows.at(seq).buried) return;
         seq_ = seq;
         const auto info = world_.truth().head(key());
-        if (!info || world_.scheduler().now_ms() - info->modified_ms < kYoungMs) return;
+        if (!info || world_.oldest_doing_ms() < info->modified_ms + kYoungMs) return;
         bytes_ = world_.truth().lose(key());
         world_.ledger().lose(prefix_, seq_, true);
         world_.tell(actor_, fmt::format("removes commit {}", seq_));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "sim/actors.hpp"
+#include "sim/writer_actor.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/maintenance.hpp"
 
@@ -120,27 +121,14 @@ class RetentionActor : public MaintenanceActor {
     RetainOptions retain_;
 };
 
-template <class Kind>
-void add_maintenance(World& world, std::string name, std::string prefix,
-                     std::int64_t starts_in_ms) {
-    Actor& added = world.scheduler().add(
-        std::move(name),
-        [&world, prefix = std::move(prefix)](Actor& actor) {
-            Kind maintenance(world, actor, prefix);
-            world.live(actor, [&] { maintenance.session(); });
-        },
-        starts_in_ms);
-    added.writes = true;
-}
-
 }  // namespace
 
 void add_compactor(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
-    add_maintenance<CompactorActor>(world, std::move(name), std::move(prefix), starts_in_ms);
+    add_writer<CompactorActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 void add_retention(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
-    add_maintenance<RetentionActor>(world, std::move(name), std::move(prefix), starts_in_ms);
+    add_writer<RetentionActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim

@@ -83,6 +83,7 @@ bool Scheduler::run(const std::function<bool()>& enough, std::uint64_t limit) {
         ++steps_;
         disturb(*actor);
         running_ = last_ = actor;
+        actor->last_ran_ms = now_ms_;
         actor->fiber->resume();
         running_ = nullptr;
     }

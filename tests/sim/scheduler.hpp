@@ -27,6 +27,7 @@ struct Actor {
     std::filesystem::path folder;  // what survives its death; empty: nothing
     std::unique_ptr<Fiber> fiber;
     std::int64_t wake_ms = 0;
+    std::int64_t last_ran_ms = 0;
     std::uint64_t stalled_until = 0;  // in steps
     std::int64_t skew_ms = 0;
     std::uint64_t kill_in = 0;       // points until it dies; 0: it lives on

@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "sim/actors.hpp"
 #include "sim/sim_ranks.hpp"
+#include "sim/writer_actor.hpp"
 #include "wisp/sharded_publisher.hpp"
 
 namespace wisp::sim {
@@ -160,14 +161,7 @@ class ShardedActor {
 
 void add_sharded_trainer(World& world, std::string name, std::string prefix,
                          std::int64_t starts_in_ms) {
-    Actor& added = world.scheduler().add(
-        std::move(name),
-        [&world, prefix = std::move(prefix)](Actor& actor) {
-            ShardedActor trainer(world, actor, prefix);
-            world.live(actor, [&] { trainer.session(); });
-        },
-        starts_in_ms);
-    added.writes = true;
+    add_writer<ShardedActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim

@@ -6,6 +6,7 @@
 
 #include "sim/actors.hpp"
 #include "sim/training.hpp"
+#include "sim/writer_actor.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp::sim {
@@ -210,14 +211,7 @@ class TrainerActor {
 }  // namespace
 
 void add_trainer(World& world, std::string name, std::string prefix, std::int64_t starts_in_ms) {
-    Actor& added = world.scheduler().add(
-        std::move(name),
-        [&world, prefix = std::move(prefix)](Actor& actor) {
-            TrainerActor trainer(world, actor, prefix);
-            world.live(actor, [&] { trainer.session(); });
-        },
-        starts_in_ms);
-    added.writes = true;
+    add_writer<TrainerActor>(world, std::move(name), std::move(prefix), starts_in_ms);
 }
 
 }  // namespace wisp::sim

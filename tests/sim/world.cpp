@@ -84,6 +84,14 @@ std::int64_t World::leap_room() const {
     return since + plan_.orphan_age_ms / 2 - scheduler_.now_ms();
 }
 
+std::int64_t World::oldest_doing_ms() const {
+    std::int64_t since = late_.oldest_ms().value_or(scheduler_.now_ms());
+    for (const auto& actor : scheduler_.actors()) {
+        if (actor->writes && !actor->fiber->done()) since = std::min(since, actor->last_ran_ms);
+    }
+    return since;
+}
+
 World::~World() {
     scheduler_.end_all();
     watch_local_files(nullptr);

@@ -76,6 +76,8 @@ class World {
     void damage(const Actor& actor, const std::filesystem::path& checkpoint);
     Location true_run(const std::string& prefix) const;
     TrueStore& truth() { return *truth_; }
+    /// Since when the oldest of all things that are being done has been under way.
+    std::int64_t oldest_doing_ms() const;
     /// To be done when the storm is over.
     void mend_later(std::function<void()> mend) { mends_.push_back(std::move(mend)); }
 

@@ -1,0 +1,38 @@
+// A store in memory to which something happens while somebody is at work.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "doubles/memory_store.hpp"
+
+namespace wisp::testing {
+
+/// Something happens just before it lists or reads, once.
+class InterruptedStore : public MemoryStore {
+  public:
+    using MemoryStore::MemoryStore;
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override {
+        interrupt(key);
+        return MemoryStore::read(key, offset, into);
+    }
+    Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
+                                           std::size_t limit) override {
+        interrupt(prefix);
+        return MemoryStore::list(prefix, after, limit);
+    }
+    std::string interrupted_at;
+    std::function<void()> meanwhile;
+
+  private:
+    void interrupt(const std::string& at) {
+        if (!at.ends_with(interrupted_at)) return;
+        if (const auto happens = std::exchange(meanwhile, {})) happens();
+    }
+};
+
+}  // namespace wisp::testing
