@@ -2,7 +2,7 @@
 //
 //   wisp_make_pair FOLDER [LAYERS]     old.safetensors and new.safetensors, 28 layers by default
 //
-// cli/simulated_training.hpp documents how the weights are made.
+// bench/simulated_training.hpp documents how the weights are made.
 #include <fmt/format.h>
 
 #include <cstdlib>

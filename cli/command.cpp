@@ -112,9 +112,9 @@ Option* Command::add_option(const std::string& name, T& into, const std::string&
 template Option* Command::add_option(const std::string&, std::string&, const std::string&);
 template Option* Command::add_option(const std::string&, std::vector<std::string>&,
                                      const std::string&);
+template Option* Command::add_option(const std::string&, int&, const std::string&);
 template Option* Command::add_option(const std::string&, unsigned&, const std::string&);
 template Option* Command::add_option(const std::string&, std::uint64_t&, const std::string&);
-template Option* Command::add_option(const std::string&, double&, const std::string&);
 template Option* Command::add_option(const std::string&, std::optional<std::uint64_t>&,
                                      const std::string&);
 

@@ -51,7 +51,6 @@ int run(int argc, char** argv) {
     wisp::cli::add_export(app, outcome);
     wisp::cli::add_key(app, outcome);
     wisp::cli::add_doctor(app, outcome);
-    wisp::cli::add_demo(app, outcome);
     wisp::cli::add_completion(app, outcome);
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);

@@ -25,7 +25,6 @@ void add_pull(Command& app, Outcome& outcome);
 void add_log(Command& app, Outcome& outcome);
 void add_status(Command& app, Outcome& outcome);
 void add_dashboard(Command& app, Outcome& outcome);
-void add_demo(Command& app, Outcome& outcome);
 void add_report(Command& app, Outcome& outcome);
 void add_compact(Command& app, Outcome& outcome);
 void add_retain(Command& app, Outcome& outcome);
