@@ -1,6 +1,7 @@
 // A store in memory to which something happens while somebody is at work.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -11,14 +12,19 @@
 
 namespace wisp::testing {
 
-/// Something happens just before it lists or reads, once.
+/// Something happens just before it lists or reads, once; or replies are not what was stored.
 class InterruptedStore : public MemoryStore {
   public:
     using MemoryStore::MemoryStore;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
         interrupt(key);
-        return MemoryStore::read(key, offset, into);
+        if (replies.empty() || !key.ends_with(interrupted_at)) {
+            return MemoryStore::read(key, offset, into);
+        }
+        const std::string reply = std::exchange(replies.front(), {});
+        replies.pop_front();
+        return reply.copy(reinterpret_cast<char*>(into.data()), into.size());
     }
     Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
                                            std::size_t limit) override {
@@ -27,6 +33,7 @@ class InterruptedStore : public MemoryStore {
     }
     std::string interrupted_at;
     std::function<void()> meanwhile;
+    std::deque<std::string> replies;  // what reads get there instead, from the first byte on
 
   private:
     void interrupt(const std::string& at) {

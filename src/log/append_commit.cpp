@@ -111,31 +111,23 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const std::string& object,
                                                               const Error& doubt,
                                                               const HeadLook& head) const {
-    const std::string key = where_.key(commit_key(seq));
+    const std::string hash = to_hex(sha256(as_bytes(object)));
     for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
-        const auto there = read_whole(*where_.store, key, limits::kCommitBytes);
-        if (there && as_text(*there) == object) {
-            WISP_ASSIGN(Slot slot, parse_slot(seq, object));
-            hint_at(seq);
-            return Appended{true, std::move(*slot.entry)};
-        }
-        if (!there && there.error().kind == ErrorKind::kNotFound) {
-            // The same bytes again: whichever of the two arrives, it is the same commit.
-            (void)where_.store->create(key, as_bytes(object));
-            continue;
-        }
-        if (!there && there.error().kind != ErrorKind::kCorrupt) continue;
         auto slot = read_at(seq, head.now_ms);
         if (!slot) {
             const ErrorKind kind = slot.error().kind;
             if (kind == ErrorKind::kCorrupt || kind == ErrorKind::kUnavailable) continue;
             return std::unexpected(std::move(slot).error());
         }
-        if (slot->kind == Slot::Kind::kAbsent) continue;
-        if (slot->kind == Slot::Kind::kCommit ||
+        if (slot->kind == Slot::Kind::kAbsent) {
+            // The same bytes again: whichever of the two arrives, it is the same commit.
+            (void)where_.store->create(where_.key(commit_key(seq)), as_bytes(object));
+            continue;
+        }
+        const bool ours = slot->entry && slot->entry->hash == hash;
+        if (ours) hint_at(seq);
+        if (ours || slot->kind == Slot::Kind::kCommit ||
             (slot->kind == Slot::Kind::kLapsed && head.lapsed)) {
-            const bool ours = slot->entry->hash == to_hex(sha256(as_bytes(object)));
-            if (ours) hint_at(seq);
             return Appended{ours, std::move(*slot->entry)};
         }
         if (slot->kind == Slot::Kind::kBuried) {

@@ -182,6 +182,7 @@ Result<Slot> CommitLog::read(std::uint64_t seq) const {
 Result<Slot> CommitLog::read_at(std::uint64_t seq, std::int64_t now_ms) const {
     const std::string key = where_.key(commit_key(seq));
     std::vector<std::byte> seen;
+    bool seen_too_long = false;
     for (int look = 0;; ++look) {
         // However many void objects there are: whoever wants to stop can.
         if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked");
@@ -195,8 +196,9 @@ Result<Slot> CommitLog::read_at(std::uint64_t seq, std::int64_t now_ms) const {
         const bool final = !slot && slot.error().kind != ErrorKind::kCorrupt;
         if (fine || final) return slot;
         // A cut or flipped reply differs from the next one; a bad object stays as it is.
-        const bool again = look > 0 && (too_long || seen == *object);
+        const bool again = look > 0 && too_long == seen_too_long && (too_long || seen == *object);
         if (again || look == kLooks) return slot;
+        seen_too_long = too_long;
         if (object) seen = std::move(*object);
     }
 }

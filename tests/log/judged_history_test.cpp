@@ -1,6 +1,7 @@
 // Keyless writers in a run's slots, commits that are gone or rewritten, replicas whose label must
 // be their weights.
 #include "log/judged_history.hpp"
+#include "base/limits.hpp"
 #include "log/commit_log.hpp"
 #include "wisp/run_watch.hpp"
 
@@ -85,6 +86,19 @@ TEST_F(JudgedHistory, WhatAKeylessWriterPutsIntoSlotsIsSteppedOverByAll) {
     Follower joining = follow(*late);
     value_of(joining.catch_up());
     EXPECT_EQ(digest(*late), steps_.digest(7));
+}
+
+TEST_F(JudgedHistory, RepliesThatAreWrongEachInItsOwnWayMakeNoCommitVoid) {
+    start_signed();
+    publish(0, 2);
+    const std::uint64_t newest = head_seq();
+    const CommitLog log = value_of(CommitLog::open(run_, at_clock()));
+    store_->interrupted_at = slot(newest);
+    // A cut one, then one that has no end, however much room there is for it.
+    store_->replies = {text_at(newest).substr(0, 300)};
+    store_->replies.resize(6, std::string(limits::kCommitBytes + 1, 'x'));
+    EXPECT_EQ(value_of(log.read(newest)).kind, Slot::Kind::kCommit);
+    EXPECT_TRUE(store_->replies.empty());
 }
 
 TEST_F(JudgedHistory, AForgedMergeIsNotSignedByWhoeverComesNext) {

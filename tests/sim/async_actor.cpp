@@ -151,11 +151,13 @@ class AsyncActor {
         --steps_left_;
         const TrainedStep step = training_.next(held_, least_);
         handed_.push_back({world_.bank().remember(step.model), step.step});
+        const std::size_t number = handed_.size();
         WholeStream stream(step.model);
         const auto submitted = submit(stream, step.step);
         if (submitted) return true;
         missed_ = submitted.error().text;
-        if (!worker.uncommitted()) {
+        // What was handed over since, while this one waited, contains it.
+        if (!worker.uncommitted() && handed_.size() == number) {
             world_.blame(fmt::format("{} could not hand step {} over, and flush() would not say so",
                                      actor_.name, step.step));
             return false;
