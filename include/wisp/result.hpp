@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,6 +40,8 @@ struct Error {
     std::string text;
     /// How long the other side asked to be left alone, beside kUnavailable.
     std::optional<std::uint32_t> retry_after_ms = std::nullopt;
+    /// What a caller's own code failed with, untouched on its way back to that caller.
+    std::shared_ptr<const void> cause = nullptr;
 };
 
 template <class T>

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -15,21 +14,23 @@
 namespace wisp::python {
 namespace {
 
-constexpr std::size_t kKeptExceptions = 8;
 constexpr std::size_t kShownCharacters = 300;
 constexpr std::chrono::milliseconds kSignalInterval(50);
 
-/// An exception on its way through the library, found again by the text of its error. Guarded by
-/// the interpreter lock.
-struct Kept {
-    std::string text;
-    nb::object exception;
-};
+/// An exception on its way through the library. Whoever drops the error last may hold a lock that
+/// a thread with the interpreter's waits for: the interpreter lets go of it when it has time.
+std::shared_ptr<const void> carried(nb::object exception) {
+    const auto let_go = [](void* object) {
+        Py_DECREF(static_cast<PyObject*>(object));
+        return 0;
+    };
+    return {static_cast<void*>(exception.release().ptr()),
+            [let_go](void* object) { (void)Py_AddPendingCall(let_go, object); }};
+}
 
-std::deque<Kept>& kept_exceptions() {
-    // Never freed: the interpreter may be gone when static objects are destroyed.
-    static auto* const kept = new std::deque<Kept>();
-    return *kept;
+[[noreturn]] void throw_exception(nb::handle exception) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    throw nb::python_error();
 }
 
 nb::object errors_module() {
@@ -59,34 +60,22 @@ ErrorKind kind_named(std::string_view name) {
 }
 
 void raise(const Error& error) {
-    auto& kept = kept_exceptions();
-    for (auto it = kept.rbegin(); it != kept.rend(); ++it) {
-        if (error.text.find(it->text) == std::string::npos) continue;
-        const nb::object exception = it->exception;
-        kept.erase(std::next(it).base());
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-        throw nb::python_error();
+    if (error.cause) {
+        throw_exception(static_cast<PyObject*>(const_cast<void*>(error.cause.get())));
     }
     const std::string_view kind = name_of(error.kind);
-    const nb::object exception = errors_module().attr("exception_of")(
+    throw_exception(errors_module().attr("exception_of")(
         nb::str(kind.data(), kind.size()), nb::str(error.text.data(), error.text.size()),
-        error.retry_after_ms ? nb::object(nb::int_(*error.retry_after_ms)) : nb::none());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-    throw nb::python_error();
+        error.retry_after_ms ? nb::object(nb::int_(*error.retry_after_ms)) : nb::none()));
 }
 
-Error keep_exception(nb::python_error& raised, std::string_view during) {
-    const nb::object exception = nb::borrow(raised.value());
+Error error_of(nb::python_error& raised, std::string_view during) {
+    nb::object exception = nb::borrow(raised.value());
     const auto kind = nb::cast<std::string>(errors_module().attr("kind_of")(exception));
-    static std::uint64_t count = 0;
-    std::string text = printable(text_of(exception)).substr(0, kShownCharacters);
-    text =
-        fmt::format("{} raised {} (exception {}): {}", during,
-                    text_of(nb::handle(Py_TYPE(exception.ptr())).attr("__name__")), ++count, text);
-    auto& kept = kept_exceptions();
-    kept.push_back({text, exception});
-    if (kept.size() > kKeptExceptions) kept.pop_front();
-    return Error{kind_named(kind), std::move(text)};
+    std::string text = fmt::format("{} raised {}: {}", during,
+                                   text_of(nb::handle(Py_TYPE(exception.ptr())).attr("__name__")),
+                                   printable(text_of(exception)).substr(0, kShownCharacters));
+    return Error{kind_named(kind), std::move(text), std::nullopt, carried(std::move(exception))};
 }
 
 void run_unlocked(const std::function<void()>& work) {

@@ -46,8 +46,8 @@ auto long_call(Work&& work) {
 
 /// What the library is told when Python code raised: exceptions of wisp keep their kind, those of
 /// the operating system get the kind of their cure, all others are kInternal. The exception itself
-/// is kept for raise(). Needs the interpreter lock.
-Error keep_exception(nb::python_error& raised, std::string_view during);
+/// is the error's cause, which raise() throws again. Needs the interpreter lock.
+Error error_of(nb::python_error& raised, std::string_view during);
 
 /// Calls back into Python from the library. `call` runs with the interpreter lock.
 template <class T, class Call>
@@ -57,7 +57,7 @@ Result<T> call_python(std::string_view during, Call&& call) {
     try {
         result.emplace(call());
     } catch (nb::python_error& raised) {
-        result.emplace(std::unexpected(keep_exception(raised, during)));
+        result.emplace(std::unexpected(error_of(raised, during)));
     } catch (const nb::cast_error&) {
         result.emplace(fail(ErrorKind::kInvalid,
                             std::string(during) + " answered with another type than it must"));

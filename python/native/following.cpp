@@ -35,7 +35,7 @@ Result<void> tell_python(std::string_view what, Call&& call) {
         call();
         return {};
     });
-    if (!told) return fail(ErrorKind::kInternal, std::move(told).error().text);
+    if (!told) told.error().kind = ErrorKind::kInternal;
     return told;
 }
 
