@@ -12,7 +12,7 @@
 
 namespace wisp::testing {
 
-/// Something happens just before it lists or reads, once; or replies are not what was stored.
+/// Something happens just before it answers, once; or replies are not what was stored.
 class InterruptedStore : public MemoryStore {
   public:
     using MemoryStore::MemoryStore;
@@ -25,6 +25,10 @@ class InterruptedStore : public MemoryStore {
         const std::string reply = std::exchange(replies.front(), {});
         replies.pop_front();
         return reply.copy(reinterpret_cast<char*>(into.data()), into.size());
+    }
+    Result<ObjectInfo> head(const std::string& key) override {
+        interrupt(key);
+        return MemoryStore::head(key);
     }
     Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
                                            std::size_t limit) override {

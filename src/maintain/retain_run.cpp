@@ -205,11 +205,18 @@ class Retention {
         return {};
     }
 
-    Result<void> remove(const std::string& key) {
+    bool is_old(const ObjectInfo& info) const {
+        return info.modified_ms != 0 && began_ms_ - info.modified_ms >= options_.orphan_age.count();
+    }
+
+    enum class Removed { kWhatever, kOld };
+    Result<void> remove(const std::string& key, Removed which) {
         const std::string full = log_.where().key(key);
         const auto info = log_.where().store->head(full);
         if (!info && info.error().kind == ErrorKind::kNotFound) return {};
         if (!info) return std::unexpected(info.error());
+        // A publisher that slept may have sent it again since it was listed, and name it now.
+        if (which == Removed::kOld && !is_old(*info)) return {};
         if (!options_.dry_run) WISP_TRY(log_.where().store->remove(full));
         ++report_.removed_objects;
         report_.removed_bytes += info->size_bytes;
@@ -219,7 +226,7 @@ class Retention {
 
     Result<void> sweep_commits() {
         for (const std::string& key : named_) {
-            if (!live_.contains(key)) WISP_TRY(remove(key));
+            if (!live_.contains(key)) WISP_TRY(remove(key, Removed::kWhatever));
         }
         for (const std::string& key : waiting_) {
             const auto info = log_.where().store->head(log_.where().key(key));
@@ -250,11 +257,10 @@ class Retention {
                 WISP_ASSIGN(const auto page, log_.where().store->list(prefix, after, kPage));
                 for (const ListedObject& object : page) {
                     const std::string key = std::string(folder) + object.key.substr(prefix.size());
-                    const bool old =
-                        object.info.modified_ms != 0 &&
-                        began_ms_ - object.info.modified_ms >= options_.orphan_age.count();
-                    if (!old || live_.contains(key) || named_.contains(key)) continue;
-                    WISP_TRY(remove(key));
+                    if (!is_old(object.info) || live_.contains(key) || named_.contains(key)) {
+                        continue;
+                    }
+                    WISP_TRY(remove(key, Removed::kOld));
                 }
                 if (page.size() < kPage) break;
                 after = page.back().key;

@@ -291,6 +291,23 @@ TEST_F(JudgedHistory, RetentionThatSleptSinceItReadTheLogSweepsNothingNew) {
     EXPECT_EQ(digest(*replica_), steps_.digest(3));
 }
 
+TEST_F(JudgedHistory, AnOrphanThatIsSentAgainWhileRetentionListsIsKept) {
+    start_unsigned();
+    publish(0, 2);
+    const std::string orphan = run_.key("deltas/step_000009-e1-00112233445566ff.safetensors");
+    value_of(store_->put(orphan, as_bytes("a delta whose upload was cut short")));
+    clock_->advance(kDay * 2);
+    publish(2, 3);
+    RetainOptions options;
+    options.maintenance = maintenance();
+    store_->interrupted_at = orphan;
+    store_->meanwhile = [&] { value_of(store_->put(orphan, as_bytes("and here it is again"))); };
+    EXPECT_EQ(value_of(retain_run(run_, options)).removed_objects, 0U);
+    EXPECT_EQ(outcome_of(store_->head(orphan)), "ok");
+    clock_->advance(kDay * 2);
+    EXPECT_EQ(value_of(retain_run(run_, options)).removed_objects, 1U);
+}
+
 TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
     start_unsigned();
     Publisher publisher = open_publisher();
