@@ -24,7 +24,7 @@ namespace {
 
 using namespace wisp;
 
-constexpr std::uint64_t kBlock = std::uint64_t{1} << kDefaultLog2BlockElements;
+constexpr std::uint64_t kBlock = std::uint64_t{1} << kLog2BlockElements;
 
 __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) std::uint64_t count_differing(
     const std::uint16_t* x, const std::uint16_t* y, std::size_t count) {

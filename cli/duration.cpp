@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdint>
 
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::cli {
 namespace {

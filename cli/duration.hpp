@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "command.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp::cli {

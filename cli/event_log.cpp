@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "run_options.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::cli {
 namespace {

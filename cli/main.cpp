@@ -7,7 +7,7 @@
 
 #include "process_stop.hpp"
 #include "verbs.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace {
 

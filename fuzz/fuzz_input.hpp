@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/bytes.hpp"
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
 
 /// A promise of the library that any input must leave standing.
 #define FUZZ_CHECK(condition)                                                            \

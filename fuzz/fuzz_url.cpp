@@ -6,7 +6,7 @@
 #include "store/store_keys.hpp"
 #include "web/http_url.hpp"
 #include "wisp/hub.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 #include "wisp/store.hpp"
 
 using namespace wisp;

@@ -16,8 +16,8 @@
 #include "fuzz_input.hpp"
 #include "web/http_client.hpp"
 #include "web/http_url.hpp"
-#include "wisp/clock.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/control.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::fuzz {
 

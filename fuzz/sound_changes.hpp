@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fuzz_input.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp::fuzz {
 

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::testing {
 

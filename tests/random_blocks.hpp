@@ -7,7 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "kernel/elements.hpp"
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
 
 namespace wisp::testing {
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "wisp/digest.hpp"
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

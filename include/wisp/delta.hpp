@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "wisp/checkpoint.hpp"
-#include "wisp/digest.hpp"
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 
@@ -30,7 +30,7 @@ struct DiffOptions {
     /// Written into the delta. 0 if absent; a merged delta takes that of its last.
     std::optional<std::uint64_t> step;
     Progress progress;
-    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
+    std::stop_token stop = {};  // ends it early: wisp/control.hpp
 };
 
 struct DiffReport {
@@ -67,7 +67,7 @@ struct ApplyOptions {
     /// Prove only the touched positions, not the whole base and result: O(changed).
     bool touched_only = false;
     Progress progress;
-    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
+    std::stop_token stop = {};  // ends it early: wisp/control.hpp
 };
 
 struct ApplyReport {

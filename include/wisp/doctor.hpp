@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 #include "wisp/store.hpp"
 
@@ -40,7 +40,7 @@ struct DoctorOptions {
     /// Fewer and smaller races, and no large object.
     bool quick = false;
     Progress progress = {};     // counts probes, not bytes
-    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
+    std::stop_token stop = {};  // ends it early: wisp/control.hpp
 };
 
 /// Writes, reads and removes objects under "<prefix>/.wisp-doctor-<random>/" only. An error means

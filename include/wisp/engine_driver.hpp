@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
@@ -85,7 +85,7 @@ struct EngineOptions {
     /// Told of every move, every failure and every recovery, once; by threads of the driver, one
     /// at a time. Must not call the driver.
     std::function<void(const EngineReport&)> on_report;
-    /// Ends the exchanges of all servers early: wisp/stop.hpp.
+    /// Ends the exchanges of all servers early: wisp/control.hpp.
     std::stop_token stop = {};
 };
 

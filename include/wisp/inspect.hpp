@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "wisp/digest.hpp"
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

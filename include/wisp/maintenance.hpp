@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
 #include "wisp/run.hpp"
 
 namespace wisp {

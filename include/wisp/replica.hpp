@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "wisp/change_set.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

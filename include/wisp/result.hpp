@@ -54,4 +54,8 @@ inline std::unexpected<Error> fail(ErrorKind kind, std::string text) {
     return std::unexpected<Error>(Error{kind, std::move(text)});
 }
 
+/// Foreign text made fit for a terminal or a log: escapes control characters (C0, DEL, C1) and
+/// broken UTF-8 as \\xNN.
+std::string printable(std::string_view foreign);
+
 }  // namespace wisp

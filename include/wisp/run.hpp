@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "wisp/clock.hpp"
-#include "wisp/digest.hpp"
+#include "wisp/control.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 #include "wisp/store.hpp"
 #include "wisp/trust.hpp"
 
@@ -31,7 +31,7 @@ struct RunOptions {
     std::shared_ptr<Clock> clock = system_clock();
     /// Seeds nonces and jitter; 0 takes one from the system.
     std::uint64_t seed = 0;
-    /// Ends the call early: wisp/stop.hpp.
+    /// Ends the call early: wisp/control.hpp.
     std::stop_token stop = {};
 };
 

@@ -18,15 +18,13 @@
 #include <string_view>
 #include <vector>
 
-#include "wisp/digest.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 #include "wisp/store.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {
-
-inline constexpr unsigned kShardLog2BlockElements = 20;
 
 /// Consecutive blocks of one tensor; each has 2^log2 elements, only the tensor's last may be short.
 struct BlockSpan {
@@ -60,10 +58,10 @@ struct ShardOptions {
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     /// What is not longer travels in the shard manifest and becomes part of rank 0's object.
     std::uint64_t inline_bytes = 64 << 10;
-    unsigned log2_block_elements = kShardLog2BlockElements;
+    unsigned log2_block_elements = kLog2BlockElements;
     /// For what waits to be uploaded; a temporary folder when empty.
     std::filesystem::path scratch;
-    std::stop_token stop = {};  // ends a call early: wisp/stop.hpp
+    std::stop_token stop = {};  // ends a call early: wisp/control.hpp
 };
 
 struct CodedShard {

@@ -30,7 +30,7 @@ struct TrlPublishOptions {
     unsigned parallel_fetches = 4;
     std::shared_ptr<Clock> clock = system_clock();
     Progress progress;
-    std::stop_token stop = {};  // ends it early: wisp/stop.hpp
+    std::stop_token stop = {};  // ends it early: wisp/control.hpp
 };
 
 /// Publishes `weights` as `step`, by default one after the newest, as a delta from the newest state

@@ -28,13 +28,14 @@ class MutableWeights : public Weights {
     virtual std::span<std::byte> writable_bytes(std::size_t tensor) = 0;
 };
 
-/// Where tensors may be cut into pieces: at multiples of this many elements.
-inline constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;
+/// Tensors are cut into blocks of this many elements: the unit of work, of coding and of memory.
+inline constexpr unsigned kLog2BlockElements = 20;
+inline constexpr std::uint64_t kBlockElements = std::uint64_t{1} << kLog2BlockElements;
 
 /// Consecutive elements of one tensor.
 struct WeightPiece {
     std::size_t tensor = 0;
-    std::uint64_t first_element = 0;  // a multiple of kPieceElements
+    std::uint64_t first_element = 0;  // a multiple of kBlockElements
     std::span<const std::byte> bytes;
     /// The bytes are float32 and the schema says bf16: rounded to the nearest, ties to even.
     bool is_f32 = false;
@@ -56,7 +57,7 @@ class WeightStream {
 /// Changed elements of one tensor, as somebody else found them.
 struct TensorChanges {
     std::size_t tensor = 0;
-    std::uint64_t first_element = 0;           // a multiple of kPieceElements
+    std::uint64_t first_element = 0;           // a multiple of kBlockElements
     std::span<const std::uint32_t> positions;  // from there on, strictly increasing
     std::span<const std::byte> old_bits;       // held against the baseline's
     std::span<const std::byte> new_bits;

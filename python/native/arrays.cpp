@@ -8,7 +8,7 @@
 
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::python {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "wisp/printable.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::python {
 namespace {

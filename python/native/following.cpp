@@ -15,8 +15,8 @@
 #include "reports.hpp"
 #include "runs.hpp"
 #include "waking_clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/follower.hpp"
-#include "wisp/stop.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp::python {

@@ -1,6 +1,6 @@
 #include "guarded_replica.hpp"
 
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::python {
 

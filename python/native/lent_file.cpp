@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::python {
 namespace {

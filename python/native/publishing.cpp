@@ -231,7 +231,7 @@ void bind_publishing(nb::module_& module) {
         .def_prop_ro("digest", &Schema::digest)
         .def_prop_ro("total_bytes", &Schema::total_bytes)
         .def_prop_ro("total_elements", &Schema::total_elements);
-    module.attr("PIECE_ELEMENTS") = kPieceElements;
+    module.attr("BLOCK_ELEMENTS") = kBlockElements;
     nb::class_<PublishSession>(module, "PublishSession", "A publisher and its baseline in memory.")
         .def_prop_ro("run", &PublishSession::run)
         .def_prop_ro("next_step", &PublishSession::next_step, "When the publisher was opened.")

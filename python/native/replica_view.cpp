@@ -7,8 +7,8 @@
 #include <set>
 
 #include "calls.hpp"
-#include "wisp/printable.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::python {
 namespace {

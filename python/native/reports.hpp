@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "wisp/digest.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp::python {
 

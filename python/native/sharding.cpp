@@ -79,7 +79,7 @@ void add(ShardWriter& self, const nb::list& spans) {
 }
 
 void bind_writer(nb::module_& module) {
-    module.attr("SHARD_LOG2_BLOCK_ELEMENTS") = kShardLog2BlockElements;
+    module.attr("LOG2_BLOCK_ELEMENTS") = kLog2BlockElements;
     nb::class_<CodedShard>(module, "CodedShard", "What one rank coded for a step.")
         .def_ro("changed_elements", &CodedShard::changed_elements)
         .def_ro("total_elements", &CodedShard::total_elements)
@@ -124,7 +124,7 @@ void bind_writer(nb::module_& module) {
             "state"_a)
         .def("drop", &ShardWriter::drop);
     module.def("open_shard_writer", &open_writer, "where"_a, "schema"_a, "rank"_a, "spans"_a,
-               "scratch"_a = nb::none(), "threads"_a = 0, "log2"_a = kShardLog2BlockElements,
+               "scratch"_a = nb::none(), "threads"_a = 0, "log2"_a = kLog2BlockElements,
                "inline_bytes"_a = ShardOptions().inline_bytes,
                "part_bytes"_a = ShardOptions().part_bytes);
 }

@@ -9,7 +9,7 @@
 #include "calls.hpp"
 #include "lent_file.hpp"
 #include "wisp/hub.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp::python {
 namespace {

@@ -6,8 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "wisp/clock.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::python {
 

@@ -1,9 +1,7 @@
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 #include <algorithm>
 #include <thread>
-
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

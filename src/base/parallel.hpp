@@ -11,8 +11,8 @@
 
 #include "base/limits.hpp"
 #include "base/without_throwing.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

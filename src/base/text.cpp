@@ -1,6 +1,6 @@
 #include "base/text.hpp"
 
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 #include <cstddef>
 #include <cstdint>

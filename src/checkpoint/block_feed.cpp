@@ -12,8 +12,6 @@
 
 namespace wisp {
 
-static_assert(kPieceElements == std::uint64_t{1} << kDefaultLog2BlockElements);
-
 Result<void> WholeStream::restart() {
     given_ = false;
     return {};
@@ -31,7 +29,7 @@ Result<std::span<const WeightPiece>> WholeStream::next() {
 }
 
 BlockFeed::BlockFeed(WeightStream& stream, const Schema& schema)
-    : stream_(&stream), schema_(&schema), grid_(schema, kDefaultLog2BlockElements) {}
+    : stream_(&stream), schema_(&schema), grid_(schema, kLog2BlockElements) {}
 
 Result<void> BlockFeed::restart() {
     begin_ = end_ = 0;
@@ -66,7 +64,7 @@ Result<void> BlockFeed::place(const WeightPiece& piece) {
     const std::uint64_t rest = element_count_of(tensor) - next.first_element;
     if (piece.tensor != next.tensor || piece.first_element != next.first_element ||
         piece.is_f32 != rounded || piece.bytes.size() % width != 0 || count > rest ||
-        (count < rest && count % kPieceElements != 0)) {
+        (count < rest && count % kBlockElements != 0)) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("element {} of tensor {} is next, but {} bytes of element {} of {} "
                                 "came; hand over whole pieces in the order of the schema",
@@ -74,7 +72,7 @@ Result<void> BlockFeed::place(const WeightPiece& piece) {
                                 piece.first_element, shown(schema_->tensors()[piece.tensor].name)));
     }
     placed_.push_back({end_, piece});
-    end_ += block_count_of(count, kDefaultLog2BlockElements);
+    end_ += block_count_of(count, kLog2BlockElements);
     return {};
 }
 

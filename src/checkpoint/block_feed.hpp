@@ -9,8 +9,8 @@
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "wisp/digest.hpp"
-#include "wisp/progress.hpp"
+#include "wisp/control.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

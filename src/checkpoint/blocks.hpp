@@ -11,8 +11,6 @@
 
 namespace wisp {
 
-inline constexpr unsigned kDefaultLog2BlockElements = 20;
-
 struct BlockRange {
     std::size_t tensor = 0;
     std::uint64_t first_element = 0;

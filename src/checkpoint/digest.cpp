@@ -1,4 +1,4 @@
-#include "wisp/digest.hpp"
+#include "wisp/state.hpp"
 
 #include <fmt/format.h>
 

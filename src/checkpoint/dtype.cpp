@@ -1,4 +1,4 @@
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
 
 #include <array>
 

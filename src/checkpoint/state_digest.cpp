@@ -9,7 +9,7 @@ namespace wisp {
 
 Result<StateDigest> digest_of(const Weights& weights, unsigned threads, const Progress& progress) {
     const Schema& schema = weights.schema();
-    const BlockGrid grid(schema, kDefaultLog2BlockElements);
+    const BlockGrid grid(schema, kLog2BlockElements);
     const std::vector<TensorSeed> seeds = seeds_of(schema);
     StateDigest digest;
     std::uint64_t done = 0;

@@ -8,9 +8,9 @@
 #include <span>
 
 #include "base/bytes.hpp"
-#include "wisp/change_set.hpp"
-#include "wisp/dtype.hpp"
 #include "wisp/result.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -9,8 +9,8 @@
 #include "codec/sparse_plan.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/touched.hpp"
-#include "wisp/change_set.hpp"
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

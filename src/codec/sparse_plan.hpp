@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "codec/sparse_header.hpp"
-#include "wisp/change_set.hpp"
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

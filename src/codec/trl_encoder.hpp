@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/bytes.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -12,8 +12,8 @@
 #include "checkpoint/journal_path.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/journal.hpp"
+#include "wisp/control.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -9,8 +9,8 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "delta/delta_chain.hpp"
+#include "wisp/control.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -9,8 +9,8 @@
 
 #include "base/limits.hpp"
 #include "checkpoint/blocks.hpp"
-#include "wisp/change_set.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

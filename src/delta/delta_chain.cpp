@@ -22,7 +22,7 @@ void ChainSums::add(const ChainSums& other) {
 Result<DeltaChain> DeltaChain::open(const std::vector<std::filesystem::path>& paths,
                                     const Schema& schema) {
     DeltaChain chain;
-    chain.log2_block_elements_ = kDefaultLog2BlockElements;
+    chain.log2_block_elements_ = kLog2BlockElements;
     for (const auto& path : paths) {
         WISP_ASSIGN(VerifiedDelta delta, verify_delta_file(path));
         if (!chain.deltas_.empty()) {

@@ -7,8 +7,8 @@
 #include "checkpoint/blocks.hpp"
 #include "codec/block_decoder.hpp"
 #include "delta/verified_delta.hpp"
-#include "wisp/change_set.hpp"
 #include "wisp/schema.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -6,7 +6,7 @@
 #include "checkpoint/blocks.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/touched.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

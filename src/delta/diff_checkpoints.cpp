@@ -7,8 +7,8 @@
 #include "checkpoint/block_feed.hpp"
 #include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
+#include "wisp/control.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {
@@ -50,7 +50,7 @@ Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state
     const StopScope scope(options.stop);
     const Schema& schema = old_state.schema();
     WISP_ASSIGN(DeltaWriter writer,
-                DeltaWriter::create(delta, options.codec, schema, kDefaultLog2BlockElements));
+                DeltaWriter::create(delta, options.codec, schema, kLog2BlockElements));
     writer.keep_in(kept);
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);

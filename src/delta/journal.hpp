@@ -22,10 +22,9 @@
 #include "base/bytes.hpp"
 #include "base/file.hpp"
 #include "base/sha256.hpp"
-#include "wisp/change_set.hpp"
 #include "wisp/checkpoint.hpp"
-#include "wisp/digest.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -3,8 +3,8 @@
 #include "base/try.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/delta_writer.hpp"
+#include "wisp/control.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

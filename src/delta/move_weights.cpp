@@ -10,7 +10,7 @@
 #include "delta/deliver_changes.hpp"
 #include "delta/delta_chain.hpp"
 #include "kernel/scatter.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "wisp/change_set.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp {

@@ -17,7 +17,7 @@ Result<std::vector<std::size_t>> cut_into_blocks(const TensorChanges& found,
     const unsigned width = traits_of(tensor.dtype).element_bytes;
     const std::size_t count = found.positions.size();
     const std::uint64_t elements = element_count_of(tensor);
-    if (found.first_element % kPieceElements != 0 || found.first_element >= elements ||
+    if (found.first_element % kBlockElements != 0 || found.first_element >= elements ||
         found.old_bits.size() != count * width || found.new_bits.size() != count * width) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("the changes of tensor {} do not fit it", shown(tensor.name)));
@@ -31,7 +31,7 @@ Result<std::vector<std::size_t>> cut_into_blocks(const TensorChanges& found,
                                     "lie in the tensor",
                                     i, shown(tensor.name), found.positions[i]));
         }
-        while (starts.size() <= found.positions[i] / kPieceElements) starts.push_back(i);
+        while (starts.size() <= found.positions[i] / kBlockElements) starts.push_back(i);
     }
     starts.push_back(count);
     return starts;
@@ -44,7 +44,7 @@ Result<BlockChanges> changes_of_block(const TensorChanges& found, std::size_t fr
     BlockChanges changes;
     changes.element_bytes = range.element_bytes;
     for (std::size_t i = from; i < to; ++i) {
-        const auto position = static_cast<std::uint32_t>(found.positions[i] % kPieceElements);
+        const auto position = static_cast<std::uint32_t>(found.positions[i] % kBlockElements);
         const auto before = found.old_bits.subspan(i * width, width);
         const auto after = found.new_bits.subspan(i * width, width);
         if (!std::ranges::equal(before, old_block.subspan(position * width, width))) {
@@ -66,19 +66,19 @@ class ListWriter {
     ListWriter(const Weights& base, DeltaWriter writer, unsigned threads)
         : base_(&base),
           writer_(std::move(writer)),
-          grid_(base.schema(), kDefaultLog2BlockElements),
+          grid_(base.schema(), kLog2BlockElements),
           seeds_(seeds_of(base.schema())),
           workers_(thread_count(threads)) {}
     static Result<ListWriter> create(const Weights& base, const std::filesystem::path& delta,
                                      const DiffOptions& options) {
-        WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, base.schema(),
-                                                            kDefaultLog2BlockElements));
+        WISP_ASSIGN(DeltaWriter writer,
+                    DeltaWriter::create(delta, options.codec, base.schema(), kLog2BlockElements));
         return ListWriter(base, std::move(writer), options.threads);
     }
     void keep_in(ChangeBuffer* kept) { writer_.keep_in(kept); }
 
     std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
-        return grid_.first_of(tensor) + (first_element >> kDefaultLog2BlockElements);
+        return grid_.first_of(tensor) + (first_element >> kLog2BlockElements);
     }
 
     /// `count` lists. The first function says which block one is of, ascending; the second is given

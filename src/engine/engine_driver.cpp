@@ -15,7 +15,7 @@
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
 #include "engine/server_session.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

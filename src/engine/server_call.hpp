@@ -11,7 +11,7 @@
 
 #include "web/http_client.hpp"
 #include "web/http_url.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

@@ -6,7 +6,7 @@
 
 #include "base/decimal.hpp"
 #include "base/text.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp {
 namespace {

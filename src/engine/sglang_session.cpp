@@ -8,8 +8,8 @@
 #include "base/try.hpp"
 #include "engine/server_session.hpp"
 #include "engine/sglang_payload.hpp"
-#include "wisp/printable.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp {
 namespace {

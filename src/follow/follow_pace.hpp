@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "base/random.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 

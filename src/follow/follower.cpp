@@ -14,7 +14,7 @@
 #include "log/heartbeat.hpp"
 #include "log/run_keys.hpp"
 #include "log/state_search.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "log/commit.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

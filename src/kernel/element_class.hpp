@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
 
 namespace wisp {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernel/tensor_seed.hpp"
-#include "wisp/digest.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "kernel/elements.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

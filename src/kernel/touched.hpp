@@ -5,7 +5,7 @@
 #include <span>
 
 #include "kernel/mix.hpp"
-#include "wisp/change_set.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "wisp/digest.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

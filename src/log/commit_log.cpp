@@ -12,8 +12,8 @@
 #include "log/checked_line.hpp"
 #include "log/run_keys.hpp"
 #include "log/strict_json.hpp"
-#include "wisp/printable.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp {
 namespace {

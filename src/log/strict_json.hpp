@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "wisp/digest.hpp"
 #include "wisp/result.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -12,9 +12,9 @@
 #include "log/state_search.hpp"
 #include "maintain/maintenance_commit.hpp"
 #include "publish/uploader.hpp"
+#include "wisp/control.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/maintenance.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -10,7 +10,7 @@
 #include "base/random.hpp"
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

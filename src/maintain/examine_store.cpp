@@ -10,8 +10,8 @@
 #include "maintain/create_race.hpp"
 #include "maintain/store_probes.hpp"
 #include "store/folder_store.hpp"
+#include "wisp/control.hpp"
 #include "wisp/doctor.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

@@ -8,8 +8,8 @@
 #include "follow/replica_updater.hpp"
 #include "log/state_search.hpp"
 #include "maintain/maintenance_commit.hpp"
+#include "wisp/control.hpp"
 #include "wisp/maintenance.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

@@ -14,8 +14,8 @@
 #include "log/manifest.hpp"
 #include "log/run_keys.hpp"
 #include "log/state_search.hpp"
+#include "wisp/control.hpp"
 #include "wisp/run.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

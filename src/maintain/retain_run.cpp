@@ -11,8 +11,8 @@
 #include "log/manifest.hpp"
 #include "log/run_keys.hpp"
 #include "maintain/maintenance_commit.hpp"
+#include "wisp/control.hpp"
 #include "wisp/maintenance.hpp"
-#include "wisp/stop.hpp"
 
 // Retention in three moves, each safe to stop after (doc/protocol.md section 9):
 //   1. a commit announces the floor: from then on no new plan starts below it;

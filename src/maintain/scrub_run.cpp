@@ -14,8 +14,8 @@
 #include "follow/replica_file.hpp"
 #include "follow/replica_updater.hpp"
 #include "log/run_keys.hpp"
+#include "wisp/control.hpp"
 #include "wisp/maintenance.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernel/element_class.hpp"
-#include "wisp/dtype.hpp"
+#include "wisp/schema.hpp"
 
 namespace wisp {
 

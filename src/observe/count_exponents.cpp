@@ -13,8 +13,8 @@
 #include "follow/replica_updater.hpp"
 #include "kernel/kernels.hpp"
 #include "observe/binade.hpp"
+#include "wisp/control.hpp"
 #include "wisp/history.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

@@ -7,7 +7,7 @@
 #include "log/lineage.hpp"
 #include "observe/commit_summary.hpp"
 #include "observe/replica_health.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

@@ -1,7 +1,7 @@
 #include "base/try.hpp"
 #include "observe/fetched_delta.hpp"
+#include "wisp/control.hpp"
 #include "wisp/inspect.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 

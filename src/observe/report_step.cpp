@@ -8,8 +8,8 @@
 #include "delta/verified_delta.hpp"
 #include "observe/binade.hpp"
 #include "observe/fetched_delta.hpp"
+#include "wisp/control.hpp"
 #include "wisp/history.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

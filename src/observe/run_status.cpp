@@ -8,8 +8,8 @@
 #include "log/run_keys.hpp"
 #include "observe/commit_summary.hpp"
 #include "observe/replica_health.hpp"
+#include "wisp/control.hpp"
 #include "wisp/run_status.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

@@ -1,4 +1,4 @@
-#include "wisp/run_watch.hpp"
+#include "wisp/run_status.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "log/lineage.hpp"
 #include "observe/commit_summary.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 

@@ -7,8 +7,8 @@
 #include "delta/delta_directory.hpp"
 #include "delta/delta_layout.hpp"
 #include "log/lineage.hpp"
+#include "wisp/control.hpp"
 #include "wisp/history.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/without_throwing.hpp"
 #include "checkpoint/block_feed.hpp"
 #include "publish/publish_worker.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

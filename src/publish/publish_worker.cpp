@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

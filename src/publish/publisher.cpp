@@ -4,7 +4,7 @@
 #include "checkpoint/block_feed.hpp"
 #include "publish/publisher_state.hpp"
 #include "publish/run_writer.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

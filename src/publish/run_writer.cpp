@@ -15,7 +15,7 @@
 #include "follow/replica_updater.hpp"
 #include "log/manifest.hpp"
 #include "publish/guarded_replica.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -14,7 +14,7 @@
 #include "store/folder_listing.hpp"
 #include "store/folder_upload.hpp"
 #include "store/store_keys.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

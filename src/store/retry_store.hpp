@@ -1,7 +1,7 @@
 // Asks a store again when it was unavailable, with pauses that grow and differ between callers.
 //
 // Only kUnavailable is retried, a bounded number of times within a bounded time, never when
-// the work is to end (wisp/stop.hpp), and not before the time a server asked for. Thread-safe.
+// the work is to end (wisp/control.hpp), and not before the time a server asked for. Thread-safe.
 // A create() whose reply was lost may have happened. If a later try says "already there", the
 // object is read back: the caller's own bytes mean it was the winner. So the bytes given to
 // create() must be the caller's alone, by a nonce in them.
@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "base/random.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

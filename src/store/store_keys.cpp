@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "wisp/printable.hpp"
+#include "wisp/result.hpp"
 
 namespace wisp {
 namespace {

@@ -14,7 +14,7 @@
 #include "follow/event_listener.hpp"
 #include "follow/follow_terms.hpp"
 #include "trl/trl_replay.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp {

@@ -13,7 +13,7 @@
 #include "delta/delta_writer.hpp"
 #include "log/run_keys.hpp"
 #include "trl/trl_replay.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp {

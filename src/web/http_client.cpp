@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "web/http_limits.hpp"
 #include "web/http_url.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 namespace {

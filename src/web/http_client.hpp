@@ -3,7 +3,7 @@
 // Never follows a redirect, never retries (but when a kept connection was dead), never decodes a
 // body, always verifies TLS, and never holds more of an answer than the request allows.
 // Thread-safe: handles, and with them the open connections, are lent out from a pool. An exchange
-// ends early, within a tenth of a second, when the caller's work is to end (wisp/stop.hpp).
+// ends early, within a tenth of a second, when the caller's work is to end (wisp/control.hpp).
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 #include "base/bytes.hpp"
 #include "web/named_values.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

@@ -4,7 +4,7 @@
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "expect_result.hpp"
-#include "wisp/digest.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -5,8 +5,7 @@
 
 #include "base/parallel.hpp"
 #include "expect_result.hpp"
-#include "wisp/clock.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/random.hpp"
 #include "doubles/store_operation.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 

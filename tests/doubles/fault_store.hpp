@@ -9,7 +9,7 @@
 
 #include "doubles/fault_plan.hpp"
 #include "doubles/object_history.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/store.hpp"
 
 namespace wisp {

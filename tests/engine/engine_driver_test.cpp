@@ -9,7 +9,7 @@
 #include "base/stopwatch.hpp"
 #include "engine/fake_engine.hpp"
 #include "expect_result.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::testing {
 namespace {

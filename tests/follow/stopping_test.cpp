@@ -8,9 +8,9 @@
 #include "checkpoint_steps.hpp"
 #include "doubles/memory_store.hpp"
 #include "store/retry_store.hpp"
+#include "wisp/control.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
-#include "wisp/stop.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp::testing {

@@ -3,7 +3,7 @@
 #include "log/judged_history.hpp"
 #include "base/limits.hpp"
 #include "log/commit_log.hpp"
-#include "wisp/run_watch.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -44,7 +44,7 @@ class TrainerWeights : public Weights {
 /// A little more than one block, so that changes lie in several.
 TrainerWeights two_blocks() {
     Rng rng(5);
-    return TrainerWeights({random_tensor("a", Dtype::kBf16, {kPieceElements + 99}, rng),
+    return TrainerWeights({random_tensor("a", Dtype::kBf16, {kBlockElements + 99}, rng),
                            random_tensor("b", Dtype::kF32, {1000}, rng)});
 }
 

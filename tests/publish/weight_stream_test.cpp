@@ -13,7 +13,7 @@
 namespace wisp::testing {
 namespace {
 
-constexpr std::uint64_t kElements = 2 * kPieceElements + 12345;
+constexpr std::uint64_t kElements = 2 * kBlockElements + 12345;
 
 /// One large float32 tensor, published as bf16, and a small one, through one reusable buffer.
 class TrainerStream : public WeightStream {
@@ -36,10 +36,10 @@ class TrainerStream : public WeightStream {
     }
     Result<std::span<const WeightPiece>> next() override {
         pieces_.clear();
-        const std::uint64_t first = at_ * kPieceElements;
+        const std::uint64_t first = at_ * kBlockElements;
         buffer_.assign(buffer_.size(), -1.0F);  // what was handed out before is gone
         if (first < kElements) {
-            const std::uint64_t count = std::min(kPieceElements, kElements - first);
+            const std::uint64_t count = std::min(kBlockElements, kElements - first);
             buffer_.assign(large_.begin() + static_cast<std::ptrdiff_t>(first),
                            large_.begin() + static_cast<std::ptrdiff_t>(first + count));
             pieces_.push_back({0, first, std::as_bytes(std::span(buffer_)), true});
@@ -118,7 +118,7 @@ class Streams : public ::testing::Test {
 TEST_F(Streams, ArePublishedPieceByPiece) {
     value_of(submit(trainer_, 1));
     EXPECT_EQ(published(2), 0x3B03);  // 0.002
-    for (const std::size_t i : {std::size_t{0}, std::size_t{kPieceElements}, kElements - 1}) {
+    for (const std::size_t i : {std::size_t{0}, std::size_t{kBlockElements}, kElements - 1}) {
         trainer_.move(i);
     }
     value_of(submit(trainer_, 2));
@@ -146,13 +146,13 @@ TEST_F(Streams, ThatEndEarlyAreRefused) {
 TEST_F(Streams, ListsOfChangesMakeTheSameState) {
     value_of(submit(trainer_, 1));
     OneList list(trainer_.schema());
-    list.positions = {2, 5, static_cast<std::uint32_t>(kPieceElements + 2)};
-    list.before = {published(2), published(5), published(kPieceElements + 2)};
+    list.positions = {2, 5, static_cast<std::uint32_t>(kBlockElements + 2)};
+    list.before = {published(2), published(5), published(kBlockElements + 2)};
     list.after = {0x3F80, list.before[1], 0xFFC1};
     value_of(publisher_->submit(list, 2));
     value_of(publisher_->flush());
     EXPECT_EQ(published(2), 0x3F80);
-    EXPECT_EQ(published(kPieceElements + 2), 0xFFC1);
+    EXPECT_EQ(published(kBlockElements + 2), 0xFFC1);
     EXPECT_EQ(value_of(read_log(run_, 1, {})).front().changed_elements, 2U);
     EXPECT_EQ(value_of(digest_of(*joined()->weights())), value_of(read_log(run_, 1, {}))[0].state);
 }

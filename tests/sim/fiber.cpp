@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>

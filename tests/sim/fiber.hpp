@@ -9,7 +9,7 @@
 
 #include <functional>
 
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::sim {
 

@@ -14,7 +14,7 @@
 
 #include "base/random.hpp"
 #include "sim/fiber.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::sim {
 

@@ -8,7 +8,7 @@
 
 #include "base/bytes.hpp"
 #include "base/random.hpp"
-#include "wisp/digest.hpp"
+#include "wisp/state.hpp"
 #include "wisp/weights.hpp"
 
 namespace wisp::sim {

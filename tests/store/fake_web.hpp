@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "store/s3/aws_profile.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::testing {
 

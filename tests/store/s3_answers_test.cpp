@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "store/s3_fixture.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp::testing {
 namespace {

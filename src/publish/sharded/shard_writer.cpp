@@ -15,8 +15,8 @@
 #include "publish/sharded/owned_blocks.hpp"
 #include "publish/sharded/shard_manifest.hpp"
 #include "publish/uploader.hpp"
+#include "wisp/control.hpp"
 #include "wisp/shard.hpp"
-#include "wisp/stop.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

@@ -2,7 +2,7 @@
 
 #include "base/try.hpp"
 #include "publish/sharded/shard_committer.hpp"
-#include "wisp/stop.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 

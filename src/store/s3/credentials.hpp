@@ -14,7 +14,7 @@
 #include "store/s3/aws_profile.hpp"
 #include "store/s3/sigv4.hpp"
 #include "web/http_client.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

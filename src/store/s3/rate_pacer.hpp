@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 
 namespace wisp {
 

@@ -20,7 +20,7 @@
 #include "store/s3/s3_settings.hpp"
 #include "store/s3/sigv4.hpp"
 #include "web/http_client.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

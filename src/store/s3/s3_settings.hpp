@@ -6,7 +6,7 @@
 
 #include "store/s3/aws_profile.hpp"
 #include "web/http_url.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {

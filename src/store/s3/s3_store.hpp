@@ -10,7 +10,7 @@
 
 #include "store/s3/s3_settings.hpp"
 #include "web/http_client.hpp"
-#include "wisp/clock.hpp"
+#include "wisp/control.hpp"
 #include "wisp/hub.hpp"
 #include "wisp/result.hpp"
 #include "wisp/store.hpp"

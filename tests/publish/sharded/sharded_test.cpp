@@ -98,7 +98,7 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
 
 TEST_F(Sharded, WithTheUsualBlocksItIsTheFileThatDiffWrites) {
     ShardedPublisher publisher = open();
-    SimulatedRanks trainer(run_, schema(), 3, kShardLog2BlockElements);
+    SimulatedRanks trainer(run_, schema(), 3, kLog2BlockElements);
     trainer.publish(publisher, state(0), 0);
     trainer.publish(publisher, state(1), 1);
     EXPECT_EQ(fetched(*head().commit.delta), read_bytes(steps_.delta(0, 1)));
