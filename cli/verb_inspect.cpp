@@ -67,7 +67,7 @@ void print_tensors(const FileReport& report) {
         fmt::print(
             "{}  {} {}", printable(tensor.tensor.name), traits_of(tensor.tensor.dtype).name,
             tensor.tensor.shape.empty() && report.foreign ? "" : shape_text(tensor.tensor.shape));
-        if (report.kind == "delta") {
+        if (report.is_delta()) {
             fmt::print("  {} changed", human_count(tensor.changed_elements));
             if (tensor.element_count > 0) {
                 fmt::print(" ({:.3f} %)",
@@ -83,14 +83,14 @@ void print_tensors(const FileReport& report) {
 
 void print_report(const FileReport& report, const InspectArguments& arguments) {
     fmt::print("{}: ", printable(arguments.file));
-    if (report.kind == "checkpoint") {
+    if (!report.is_delta()) {
         fmt::print("checkpoint, {} tensors, {} elements, {}\nschema {}\n", report.tensors.size(),
                    human_count(report.total_elements), human_bytes(report.file_bytes),
                    report.schema_digest);
         if (arguments.tensors) print_tensors(report);
         return;
     }
-    fmt::print("{} delta, step {}, {}\n", report.codec, report.step.value_or(0),
+    fmt::print("{} delta, step {}, {}\n", name_of(*report.codec), report.step.value_or(0),
                human_bytes(report.file_bytes));
     fmt::print("{} elements changed", human_count(report.changed_elements));
     if (report.total_elements > 0) {
@@ -114,15 +114,15 @@ void print_as_json(const FileReport& report, const InspectArguments& arguments) 
     nlohmann::ordered_json line = {{"verb", "inspect"},
                                    {"ok", true},
                                    {"file", arguments.file},
-                                   {"kind", report.kind},
+                                   {"kind", report.is_delta() ? "delta" : "checkpoint"},
                                    {"file_bytes", report.file_bytes},
                                    {"payload_bytes", report.payload_bytes},
                                    {"total_elements", report.total_elements},
                                    {"tensor_count", report.tensors.size()},
                                    {"metadata", report.metadata}};
     if (!report.schema_digest.empty()) line["schema_digest"] = report.schema_digest;
-    if (report.kind == "delta") {
-        line["codec"] = report.codec;
+    if (report.is_delta()) {
+        line["codec"] = name_of(*report.codec);
         line["sealed"] = !report.foreign;
         line["step"] = report.step.value_or(0);
         line["changed_elements"] = report.changed_elements;

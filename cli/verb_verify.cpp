@@ -15,11 +15,11 @@ struct VerifyArguments {
 };
 
 std::string verdict(const VerifyReport& report) {
-    if (report.file.kind == "checkpoint") {
+    if (!report.file.is_delta()) {
         return fmt::format("checkpoint, {} tensors, state {}", report.file.tensors.size(),
                            to_text(*report.state));
     }
-    std::string text = fmt::format("{} delta, ", report.file.codec);
+    std::string text = fmt::format("{} delta, ", name_of(*report.file.codec));
     text += report.file.foreign ? "well-formed, carries no seal" : "seal holds";
     if (report.decoded) {
         text += report.base_matches ? ", base matches" : ", decodes on this base";
@@ -49,12 +49,12 @@ int run(const VerifyArguments& arguments) {
                 {"ok", true},
                 {"file", file},
                 {"kind", report->file.kind},
-                {"sealed", report->file.kind == "delta" && !report->file.foreign},
+                {"sealed", report->file.is_delta() && !report->file.foreign},
                 {"decoded", report->decoded},
                 {"base_matches", report->base_matches},
                 {"result_matches", report->result_matches},
                 {"seconds", watch.seconds()}};
-            if (report->file.kind == "delta") line["codec"] = report->file.codec;
+            if (report->file.is_delta()) line["codec"] = name_of(*report->file.codec);
             if (report->state) line["state"] = to_text(*report->state);
             print_json(line);
         } else if (!arguments.common.quiet) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "wisp/control.hpp"
+#include "wisp/delta.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
@@ -24,9 +25,8 @@ struct TensorReport {
 };
 
 struct FileReport {
-    std::string kind;      // "delta" or "checkpoint"
-    std::string codec;     // of a delta
-    bool foreign = false;  // a delta without wisp's digests and seal
+    std::optional<Codec> codec;  // of a delta; nothing: it is a checkpoint
+    bool foreign = false;        // a delta without wisp's digests and seal
     std::uint64_t file_bytes = 0;
     std::uint64_t total_elements = 0;
     std::uint64_t changed_elements = 0;
@@ -37,6 +37,8 @@ struct FileReport {
     std::optional<StateDigest> base;
     std::optional<StateDigest> result;
     std::string schema_digest;
+
+    bool is_delta() const { return codec.has_value(); }
 };
 
 /// Reads headers and directories; payload bytes are checked against the seal.

@@ -74,8 +74,15 @@ void bind_look_reports(nb::module_& module) {
         .def_ro("stored_bytes", &TensorReport::stored_bytes)
         .def_ro("block_kinds", &TensorReport::block_kinds);
     nb::class_<FileReport>(module, "FileReport", "What a delta or a checkpoint file holds.")
-        .def_ro("kind", &FileReport::kind, "\"delta\" or \"checkpoint\".")
-        .def_ro("codec", &FileReport::codec)
+        .def_prop_ro(
+            "kind", [](const FileReport& self) { return self.is_delta() ? "delta" : "checkpoint"; },
+            "\"delta\" or \"checkpoint\".")
+        .def_prop_ro(
+            "codec",
+            [](const FileReport& self) {
+                return std::string(self.codec ? name_of(*self.codec) : "");
+            },
+            "Of a delta; else empty.")
         .def_ro("foreign", &FileReport::foreign, "A delta without wisp's digests and seal.")
         .def_ro("file_bytes", &FileReport::file_bytes)
         .def_ro("total_elements", &FileReport::total_elements)

@@ -27,8 +27,7 @@ const char* kind_name(std::span<const std::byte> block) {
 
 FileReport report_delta(const VerifiedDelta& delta) {
     FileReport report;
-    report.kind = "delta";
-    report.codec = name_of(delta.facts().codec);
+    report.codec = delta.facts().codec;
     report.foreign = !delta.sealed();
     report.file_bytes = delta.file_bytes();
     report.payload_bytes = delta.payload_bytes();
@@ -55,7 +54,6 @@ FileReport report_delta(const VerifiedDelta& delta) {
 
 FileReport report_checkpoint(const Checkpoint& checkpoint) {
     FileReport report;
-    report.kind = "checkpoint";
     for (const CheckpointFile& file : checkpoint.files()) report.file_bytes += file.size_bytes;
     report.payload_bytes = checkpoint.schema().total_bytes();
     report.total_elements = checkpoint.schema().total_elements();
@@ -96,7 +94,7 @@ Result<VerifyReport> verify(const fs::path& file, const std::optional<fs::path>&
     VerifyReport report;
     const unsigned threads = thread_count(asked_threads);
     WISP_ASSIGN(report.file, inspect(file));
-    if (report.file.kind == "checkpoint") {
+    if (!report.file.is_delta()) {
         WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(file));
         WISP_ASSIGN(report.state, digest_of(checkpoint, threads, progress));
         return report;

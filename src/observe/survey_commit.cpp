@@ -83,8 +83,7 @@ Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
     }
     if (!*directory) return inspect_commit(where, seq, options);
     FileReport report;
-    report.kind = "delta";
-    report.codec = name_of(Codec::kCompact);
+    report.codec = Codec::kCompact;
     report.file_bytes = delta->bytes();
     report.total_elements = entry.commit.total_elements;
     report.changed_elements = entry.commit.changed_elements;

@@ -86,7 +86,7 @@ TEST_P(WholeWay, VerifiesAgainstTheRightBaseOnly) {
 TEST_P(WholeWay, InspectsWhatItWrote) {
     const CheckpointSteps steps(2);
     const FileReport report = value_of(inspect(steps.delta(0, 1, GetParam())));
-    EXPECT_EQ(report.kind, "delta");
+    EXPECT_TRUE(report.is_delta());
     EXPECT_EQ(report.codec, name_of(GetParam()));
     EXPECT_FALSE(report.foreign);
     EXPECT_EQ(report.base, steps.digest(0));
