@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kAnswerBytes = 4 * 1024 * 1024;  // SGLang tells its whole configuration
 constexpr std::size_t kCauseBytes = 1000;
+constexpr int kResumeAttempts = 3;
 
 const nlohmann::json kNothing;
 
@@ -126,6 +127,22 @@ Error server_error(ErrorKind kind, const ServerCall& server, const std::string& 
     const std::string cause = answer.cause();
     return {kind, fmt::format("{}: {}: it answered {}{}{}; {}", server.label(), what, answer.status,
                               cause.empty() ? "" : ": ", cause, cure)};
+}
+
+Result<void> resumed_after(Result<void> done, const ServerCall& server, const std::string& path,
+                           const nlohmann::json& body, Milliseconds timeout) {
+    Result<ServerAnswer> answer;
+    for (int attempt = 0; attempt < kResumeAttempts; ++attempt) {
+        answer = server.post_surely(path, body, timeout);
+        if (answer && answer->ok()) return done;
+    }
+    const std::string cure =
+        fmt::format("if it lives, it may still be paused: POST {}{}", server.label(), path);
+    Error failure =
+        answer ? server_error(ErrorKind::kUnavailable, server, path, *answer, cure)
+               : Error{ErrorKind::kUnavailable, fmt::format("{}; {}", answer.error().text, cure)};
+    if (!done) failure = {done.error().kind, done.error().text + "; " + failure.text};
+    return std::unexpected(std::move(failure));
 }
 
 }  // namespace wisp

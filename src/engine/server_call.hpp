@@ -66,4 +66,9 @@ class ServerCall {
 Error server_error(ErrorKind kind, const ServerCall& server, const std::string& what,
                    const ServerAnswer& answer, std::string_view cure);
 
+/// A server that was paused goes on, whatever became of what it was paused for: `done`, once it has
+/// answered that it does; with both failures if it does not.
+Result<void> resumed_after(Result<void> done, const ServerCall& server, const std::string& path,
+                           const nlohmann::json& body, Milliseconds timeout);
+
 }  // namespace wisp

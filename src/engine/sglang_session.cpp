@@ -14,7 +14,6 @@
 namespace wisp {
 namespace {
 
-constexpr int kContinueAttempts = 3;
 constexpr Milliseconds kStagingLook{50};
 constexpr double kFailingPatience = 15;  // seconds
 
@@ -162,7 +161,7 @@ class SglangSession : public ServerSession {
         auto begun = post("/pause_generation", {{"mode", "in_place"}}, settings_.answer_timeout,
                           "see the server's log");
         if (begun) begun = call_loader(record, false);
-        WISP_TRY(resumed_after(std::move(begun)));
+        WISP_TRY(resumed(std::move(begun)));
         report.initialized = true;
         return {};
     }
@@ -207,7 +206,7 @@ class SglangSession : public ServerSession {
         }
         if (switched) switched = call_loader(record, true);
         if (switched) switched = name_version(target, report);
-        if (pauses) switched = resumed_after(std::move(switched));
+        if (pauses) switched = resumed(std::move(switched));
         report.pause_seconds = watch.seconds();
         WISP_TRY(std::move(switched));
         report.moved = true;
@@ -231,20 +230,9 @@ class SglangSession : public ServerSession {
                     settings_.answer_timeout, "see the server's log");
     }
 
-    Result<void> resumed_after(Result<void> done) const {
-        Result<ServerAnswer> answer;
-        for (int attempt = 0; attempt < kContinueAttempts; ++attempt) {
-            answer = server_.post_surely("/continue_generation", {{"torch_empty_cache", false}},
-                                         settings_.answer_timeout);
-            if (answer && answer->ok()) return done;
-        }
-        const std::string text =
-            fmt::format("{}; if it lives, it may still be paused: POST {}/continue_generation",
-                        answer ? fmt::format("{} answered {}", server_.label(), answer->status)
-                               : answer.error().text,
-                        server_.label());
-        if (!done) return fail(done.error().kind, done.error().text + "; " + text);
-        return fail(ErrorKind::kUnavailable, text);
+    Result<void> resumed(Result<void> done) const {
+        return resumed_after(std::move(done), server_, "/continue_generation",
+                             {{"torch_empty_cache", false}}, settings_.answer_timeout);
     }
 
     ServerCall server_;

@@ -6,11 +6,6 @@
 #include "base/try.hpp"
 
 namespace wisp {
-namespace {
-
-constexpr int kResumeAttempts = 3;
-
-}  // namespace
 
 Result<void> StockUpdate::look(EngineReport& report) const {
     WISP_ASSIGN(const ServerAnswer info, server_.get("/weight_info", settings_.answer_timeout));
@@ -61,22 +56,6 @@ Result<void> StockUpdate::switch_paused(const EngineTarget& target) {
                 settings_.answer_timeout, "see the server's log");
 }
 
-Result<void> StockUpdate::resume() {
-    for (int attempt = 1;; ++attempt) {
-        const auto answer =
-            server_.post_surely("/resume", nlohmann::json::object(), settings_.answer_timeout);
-        if (answer && answer->ok()) return {};
-        if (attempt < kResumeAttempts) continue;
-        const std::string cure =
-            fmt::format("if it lives, it may still be paused: POST {}/resume", server_.label());
-        if (!answer) {
-            return fail(ErrorKind::kUnavailable, fmt::format("{}; {}", answer.error().text, cure));
-        }
-        return std::unexpected(
-            server_error(ErrorKind::kUnavailable, server_, "/resume", *answer, cure));
-    }
-}
-
 Result<void> StockUpdate::bring(const EngineTarget& target, bool anew, EngineReport& report) {
     const auto known = left_at_;
     left_at_.reset();
@@ -93,13 +72,10 @@ Result<void> StockUpdate::bring(const EngineTarget& target, bool anew, EngineRep
         step(fmt::format("/pause?mode={}", name_of(settings_.pause)), nlohmann::json::object(),
              settings_.update_timeout, "start it with VLLM_SERVER_DEV_MODE=1");
     if (switched) switched = switch_paused(target);
-    auto resumed = resume();
+    switched = resumed_after(std::move(switched), server_, "/resume", nlohmann::json::object(),
+                             settings_.answer_timeout);
     report.pause_seconds = watch.seconds();
-    if (!switched) {
-        if (!resumed) switched.error().text += "; " + resumed.error().text;
-        return switched;
-    }
-    WISP_TRY(std::move(resumed));
+    WISP_TRY(std::move(switched));
     WISP_TRY(look(report));
     if (report.served != target.step) {
         return fail(ErrorKind::kUnavailable,

@@ -22,7 +22,6 @@ class StockUpdate {
     Result<void> set_up(EngineReport& report);
     Result<void> switch_paused(const EngineTarget& target);
     Result<void> start();
-    Result<void> resume();
     Result<void> step(const std::string& path, const nlohmann::json& body, Milliseconds timeout,
                       std::string_view cure);
 

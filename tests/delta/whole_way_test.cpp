@@ -87,7 +87,7 @@ TEST_P(WholeWay, InspectsWhatItWrote) {
     const CheckpointSteps steps(2);
     const FileReport report = value_of(inspect(steps.delta(0, 1, GetParam())));
     EXPECT_TRUE(report.is_delta());
-    EXPECT_EQ(report.codec, name_of(GetParam()));
+    EXPECT_EQ(report.codec, GetParam());
     EXPECT_FALSE(report.foreign);
     EXPECT_EQ(report.base, steps.digest(0));
     EXPECT_EQ(report.result, steps.digest(1));
