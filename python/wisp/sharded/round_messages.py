@@ -81,18 +81,9 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class ShardedReport:
+class ShardedReport(StepReport):
     """A committed step, the same on every rank, and what this rank had to do for it."""
 
-    step: int
-    seq: int
-    epoch: int
-    kind: str
-    state: str
-    changed: int
-    total: int
-    delta_bytes: int
-    anchor_bytes: int
     rank_changed: int
     rank_bytes: int
     blocked_seconds: float

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -278,16 +278,9 @@ class ShardRounds:
             committed = self._await_verdict(round_, manifest)
         anchor_bytes = self._anchor(round_, committed.anchor_call)
         report = committed.report
+        report = replace(report, anchor_bytes=report.anchor_bytes or anchor_bytes)
         done = ShardedReport(
-            step=report.step,
-            seq=report.seq,
-            epoch=report.epoch,
-            kind=report.kind,
-            state=report.state,
-            changed=report.changed,
-            total=report.total,
-            delta_bytes=report.delta_bytes,
-            anchor_bytes=report.anchor_bytes or anchor_bytes,
+            **asdict(report),
             rank_changed=round_.coded.changed_elements,
             rank_bytes=round_.coded.payload_bytes,
             blocked_seconds=round_.blocked,
