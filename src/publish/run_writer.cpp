@@ -282,10 +282,7 @@ Result<void> RunWriter::upload_side_files(std::uint64_t step, std::uint64_t epoc
                                     "over",
                                     shown(name)));
         }
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            return side_file_key({step, epoch, hash, part});
-        };
-        WISP_ASSIGN(StoredFile stored, uploader_.upload(side, name, name_key));
+        WISP_ASSIGN(StoredFile stored, uploader_.upload(side, name, side_file_key, step, epoch));
         anchor.files.push_back(std::move(stored));
     }
     return {};

@@ -89,10 +89,8 @@ Result<bool> StepPublisher::upload_over_base(const Weights& source, std::uint64_
     WISP_ASSIGN(const DiffReport diff, diff_weights(base, source, delta.path(), options));
     anchor.base = diff.base;
     anchor.base_name = options_.public_base_name;
-    const auto name_key = [&](std::string_view hash, PartNumber part) {
-        return anchor_key({step, epoch, hash, part});
-    };
-    WISP_ASSIGN(StoredFile file, writer_->uploader().upload(delta.path(), "", name_key));
+    WISP_ASSIGN(StoredFile file,
+                writer_->uploader().upload(delta.path(), "", anchor_key, step, epoch));
     anchor.files.push_back(std::move(file));
     return true;
 }
@@ -113,11 +111,9 @@ Result<AnchorEntry> StepPublisher::upload_anchor(const Weights& source, std::uin
         files.push_back({written.path(), "model.safetensors", true});
     }
     for (const CheckpointSource& file : files) {
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            const ObjectName object{step, epoch, hash, part};
-            return file.weights ? anchor_key(object) : side_file_key(object);
-        };
-        WISP_ASSIGN(StoredFile stored, writer_->uploader().upload(file.path, file.name, name_key));
+        const auto name_key = file.weights ? anchor_key : side_file_key;
+        WISP_ASSIGN(StoredFile stored,
+                    writer_->uploader().upload(file.path, file.name, name_key, step, epoch));
         anchor.files.push_back(std::move(stored));
     }
     WISP_TRY(writer_->upload_side_files(step, epoch, anchor));
@@ -136,11 +132,8 @@ Result<PublishReport> StepPublisher::commit(PreparedStep& step) {
     if (!has_delta) {
         WISP_ASSIGN(anchor, upload_anchor(*step.whole(), step.step, epoch));
     } else if (step.diff.changed_elements > 0) {
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            return delta_key({step.step, epoch, hash, part});
-        };
         WISP_ASSIGN(draft.commit.delta,
-                    writer_->uploader().upload(step.delta.path(), "", name_key));
+                    writer_->uploader().upload(step.delta.path(), "", delta_key, step.step, epoch));
         draft.report.delta_bytes = draft.commit.delta->bytes();
     }
     const UploadCounts counts = writer_->uploader().take_counts();

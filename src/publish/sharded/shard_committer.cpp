@@ -115,13 +115,9 @@ Result<StoredFile> ShardCommitter::upload_interleaved(const InterleavedHead& hea
         WISP_TRY(pending.append(head.object));
         WISP_TRY(pending.commit_unsynced());
     }
-    const auto name_key = [&](std::string_view hash, PartNumber part) {
-        const ObjectName object{call.step, call.epoch, hash, part};
-        return call.part == ShardPart::kDelta ? delta_segment_key(object)
-                                              : anchor_segment_key(object);
-    };
-    WISP_ASSIGN(StoredFile stored,
-                writer_->uploader().upload(file.path(), std::move(name), name_key));
+    const auto name_key = call.part == ShardPart::kDelta ? delta_segment_key : anchor_segment_key;
+    WISP_ASSIGN(StoredFile stored, writer_->uploader().upload(file.path(), std::move(name),
+                                                              name_key, call.step, call.epoch));
     stored.interleaved = true;
     stored.parts.insert(stored.parts.end(), head.parts.begin(), head.parts.end());
     return stored;
