@@ -10,11 +10,18 @@
 #include <string>
 
 #include "log/commit_log.hpp"
-#include "publish/step_draft.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
+
+/// A step on its way into the log: what is known before anything of it is uploaded.
+struct StepDraft {
+    Commit commit;
+    std::optional<StateName> before;  // the state it follows; none on an empty run
+    PublishReport report;
+    bool present = false;  // the head is this very step; there is nothing to do
+};
 
 class RunWriter {
   public:
@@ -25,8 +32,7 @@ class RunWriter {
 
     /// Reads head and manifest, to learn what became of a commit whose answer was lost.
     Result<void> look();
-    /// Nothing but what is known before anything is uploaded. kConflict: the step was not made from
-    /// the head's state.
+    /// kConflict: the step was not made from the head's state.
     Result<StepDraft> draft_step(std::uint64_t step, const DiffReport& diff, bool has_delta) const;
     /// Takes the slot. With an anchor the step is a whole state. kConflict: the run moved on by a
     /// commit of this writer whose answer was lost; look(), and make the step again.
@@ -70,7 +76,7 @@ class RunWriter {
     Error fenced(const LogEntry& by) const;
     Result<void> accept_epoch(const LogEntry& head);  // kFenced unless it is this writer's
     Result<void> keep_owner() const;
-    Result<std::uint64_t> recall_owner();
+    Result<void> recall_owner();
 
     CommitLog log_;
     std::filesystem::path folder_;

@@ -16,12 +16,21 @@
 namespace wisp {
 namespace fs = std::filesystem;
 
-ShardCommitter::ShardCommitter(Scratch scratch, std::unique_ptr<RunWriter> writer)
-    : scratch_(std::move(scratch)), writer_(std::move(writer)) {
+ShardCommitter::ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
+                               std::unique_ptr<RunWriter> writer)
+    : temporary_(std::move(temporary)), lock_(std::move(lock)), writer_(std::move(writer)) {
     stand_on_head();
 }
 
-Result<ShardCommitter::Scratch> ShardCommitter::open_scratch(const fs::path& scratch) {
+Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run,
+                                                             const fs::path& scratch,
+                                                             const PublishOptions& options) {
+    if (options.codec != Codec::kCompact || options.public_base) {
+        return fail(ErrorKind::kInvalid,
+                    "a sharded trainer writes compact deltas and whole anchors; leave codec and "
+                    "public base alone");
+    }
+    WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
     std::optional<PendingFolder> temporary;
     fs::path folder = scratch;
     if (folder.empty()) {
@@ -33,22 +42,9 @@ Result<ShardCommitter::Scratch> ShardCommitter::open_scratch(const fs::path& scr
     fs::create_directories(folder, error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
     WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
-    return Scratch{std::move(folder), std::move(temporary), std::move(lock)};
-}
-
-Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run,
-                                                             const fs::path& folder,
-                                                             const PublishOptions& options) {
-    if (options.codec != Codec::kCompact || options.public_base) {
-        return fail(ErrorKind::kInvalid,
-                    "a sharded trainer writes compact deltas and whole anchors; leave codec and "
-                    "public base alone");
-    }
-    WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
-    WISP_ASSIGN(Scratch scratch, open_scratch(folder));
-    WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), scratch.folder, options));
+    WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), folder, options));
     return std::unique_ptr<ShardCommitter>(
-        new ShardCommitter(std::move(scratch), std::move(writer)));
+        new ShardCommitter(std::move(temporary), std::move(lock), std::move(writer)));
 }
 
 void ShardCommitter::stand_on_head() {

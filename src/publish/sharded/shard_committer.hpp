@@ -30,14 +30,8 @@ class ShardCommitter {
     const RunWriter& writer() const { return *writer_; }
 
   private:
-    /// Where the writer's files lie; nobody else may use it.
-    struct Scratch {
-        std::filesystem::path folder;
-        std::optional<PendingFolder> temporary;
-        FolderLock lock;
-    };
-    ShardCommitter(Scratch scratch, std::unique_ptr<RunWriter> writer);
-    static Result<Scratch> open_scratch(const std::filesystem::path& folder);
+    ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
+                   std::unique_ptr<RunWriter> writer);
     Result<void> reconcile();
     void stand_on_head();
     Result<void> require_base(const CombinedShards& gathered, const ShardCall& call) const;
@@ -53,7 +47,8 @@ class ShardCommitter {
         std::vector<BlockSpan> spans;
         StateDigest state;
     };
-    Scratch scratch_;
+    std::optional<PendingFolder> temporary_;  // holds the writer's files, unless a folder was given
+    FolderLock lock_;
     std::unique_ptr<RunWriter> writer_;
     ReplicaRecord at_;
     std::vector<Expected> expected_;
