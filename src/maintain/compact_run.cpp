@@ -85,10 +85,11 @@ class Compactor {
             merging.progress = options_.progress;
             WISP_TRY(merge(base, deltas, merged, merging));
         }
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            return merged_key({piece.to.step, head_.commit.epoch, hash, part}, piece.from.step);
+        const auto name_key = [&](const ObjectName& name) {
+            return merged_key(name, piece.from.step);
         };
-        WISP_ASSIGN(StoredFile stored, uploader_.upload(merged, "", name_key));
+        WISP_ASSIGN(StoredFile stored,
+                    uploader_.upload(merged, "", name_key, piece.to.step, head_.commit.epoch));
         MergedDelta merged_delta{piece.from, piece.to, std::move(stored)};
         add_merged_delta(manifest_, merged_delta);
         fetcher_.clear();

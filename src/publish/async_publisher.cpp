@@ -45,8 +45,8 @@ Result<StepTicket> PublishWorker::open(std::uint64_t step) {
 
 Result<PublishWorker::Submitted> PublishWorker::queue(const StepTicket& ticket,
                                                       const Prepare& prepare) {
-    const std::lock_guard baseline(writer().baseline_mutex());
-    WISP_ASSIGN(PreparedStep prepared, prepare(writer()));
+    const std::lock_guard baseline(steps().baseline_mutex());
+    WISP_ASSIGN(PreparedStep prepared, prepare(steps()));
     const std::lock_guard lock(mutex_);
     if (fatal_) return std::unexpected(*fatal_);
     Submitted submitted;
@@ -101,7 +101,7 @@ Result<AsyncPublisher::Submitted> PublishWorker::submit(WeightStream& weights, s
     WISP_ASSIGN(const StepTicket ticket, open(step));
     auto submitted = handed_over(*this, ticket, [&]() -> Result<Submitted> {
         auto queued =
-            queue(ticket, [&](RunWriter& writer) { return writer.prepare_found(weights, step); });
+            queue(ticket, [&](StepPublisher& steps) { return steps.prepare_found(weights, step); });
         if (queued || queued.error().kind != ErrorKind::kWrongBase) return queued;
         // The first state, another schema, or a damaged baseline: rare enough to wait for.
         WISP_TRY(publish_now(ticket, weights));
@@ -189,7 +189,7 @@ Result<AsyncPublisher::Submitted> AsyncPublisher::submit(ChangeStream& changes,
     WISP_ASSIGN(const StepTicket ticket, worker_->open(step));
     auto submitted = handed_over(*worker_, ticket, [&] {
         return worker_->queue(
-            ticket, [&](RunWriter& writer) { return writer.prepare_changes(changes, step); });
+            ticket, [&](StepPublisher& steps) { return steps.prepare_changes(changes, step); });
     });
     if (submitted) submitted->blocked_seconds = timer.seconds();
     return submitted;

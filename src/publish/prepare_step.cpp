@@ -1,21 +1,14 @@
-// How a step becomes a delta or a whole state, and how the baseline follows it.
+// How weights become a step: a delta or a whole state.
 #include <fmt/format.h>
 
-#include <system_error>
-
-#include "base/file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "base/without_throwing.hpp"
 #include "checkpoint/block_feed.hpp"
-#include "checkpoint/checkpoint_files.hpp"
 #include "delta/delta_writer.hpp"
-#include "follow/replica_updater.hpp"
-#include "publish/run_writer.hpp"
+#include "publish/step_publisher.hpp"
 
 namespace wisp {
-namespace fs = std::filesystem;
 namespace {
 
 // Beside what is always kept: one changed element in a hundred of bf16 is as much as this.
@@ -23,13 +16,13 @@ constexpr std::uint64_t kKeptShareOfWeights = 32;
 
 }  // namespace
 
-bool RunWriter::has_baseline(const Schema& schema) const {
+bool StepPublisher::has_baseline(const Schema& schema) const {
     const Weights* held = baseline_.weights();
-    return held != nullptr && head_ && at_.state_seq == head_->commit.state.seq &&
-           at_.state_seq != 0 && held->schema().digest() == schema.digest();
+    return held != nullptr && at_.state_seq == head().state.seq && at_.state_seq != 0 &&
+           held->schema().digest() == schema.digest();
 }
 
-DiffOptions RunWriter::diff_options(std::uint64_t step) const {
+DiffOptions StepPublisher::diff_options(std::uint64_t step) const {
     DiffOptions options;
     options.codec = options_.codec;
     options.threads = options_.threads;
@@ -38,7 +31,7 @@ DiffOptions RunWriter::diff_options(std::uint64_t step) const {
     return options;
 }
 
-Result<PreparedStep> RunWriter::open_step(const Schema& schema, std::uint64_t step) {
+Result<PreparedStep> StepPublisher::open_step(const Schema& schema, std::uint64_t step) {
     if (behind_) {
         return fail(ErrorKind::kUnavailable,
                     fmt::format("{} is being taken from the run anew; the next step brings what "
@@ -52,19 +45,19 @@ Result<PreparedStep> RunWriter::open_step(const Schema& schema, std::uint64_t st
     }
     PreparedStep opened;
     opened.step = step;
-    opened.delta = OwnedFile(new_file("delta"));
+    opened.delta = OwnedFile(writer_->new_file("delta"));
     opened.changes =
         ChangeBuffer(options_.change_buffer_bytes + schema.total_bytes() / kKeptShareOfWeights);
     return opened;
 }
 
-Result<void> RunWriter::require_state(const StateDigest& read) const {
+Result<void> StepPublisher::require_state(const StateDigest& read) const {
     if (read == at_.state) return {};
     return fail(ErrorKind::kWrongBase,
                 fmt::format("{} is not at the state it says", shown(baseline_.label())));
 }
 
-Result<PreparedStep> RunWriter::prepare_changes(ChangeStream& changes, std::uint64_t step) {
+Result<PreparedStep> StepPublisher::prepare_changes(ChangeStream& changes, std::uint64_t step) {
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(changes.schema(), step));
     WISP_ASSIGN(prepared.diff,
@@ -74,7 +67,7 @@ Result<PreparedStep> RunWriter::prepare_changes(ChangeStream& changes, std::uint
     return prepared;
 }
 
-Result<PreparedStep> RunWriter::prepare_delta(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> StepPublisher::prepare_delta(WeightStream& weights, std::uint64_t step) {
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
     WISP_ASSIGN(prepared.diff, diff_stream(*baseline_.weights(), weights, prepared.delta.path(),
@@ -85,7 +78,7 @@ Result<PreparedStep> RunWriter::prepare_delta(WeightStream& weights, std::uint64
     return prepared;
 }
 
-Result<PreparedStep> RunWriter::prepare_found(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> StepPublisher::prepare_found(WeightStream& weights, std::uint64_t step) {
     // Steps resemble each other: after a dense one, keeping the changes is not even tried.
     if (dense_) return prepare_delta(weights, step);
     const Stopwatch timer;
@@ -102,7 +95,7 @@ Result<PreparedStep> RunWriter::prepare_found(WeightStream& weights, std::uint64
     return prepared;
 }
 
-Result<void> RunWriter::code(PreparedStep& step) {
+Result<void> StepPublisher::code(PreparedStep& step) {
     const Stopwatch timer;
     if (step.diff.base != at_.state) {
         return fail(ErrorKind::kConflict,
@@ -117,7 +110,7 @@ Result<void> RunWriter::code(PreparedStep& step) {
     return {};
 }
 
-Result<PreparedStep> RunWriter::rebase(const PreparedStep& onto, PreparedStep& waiting) {
+Result<PreparedStep> StepPublisher::rebase(const PreparedStep& onto, PreparedStep& waiting) {
     const Stopwatch timer;
     const Weights& base = *baseline_.weights();
     WISP_ASSIGN(PreparedStep rebased, open_step(base.schema(), waiting.step));
@@ -142,8 +135,8 @@ Result<PreparedStep> RunWriter::rebase(const PreparedStep& onto, PreparedStep& w
     return rebased;
 }
 
-Result<PreparedStep> RunWriter::prepare(WeightStream& weights, std::uint64_t step) {
-    if (needs_reconcile_) WISP_TRY(reconcile());
+Result<PreparedStep> StepPublisher::prepare(WeightStream& weights, std::uint64_t step) {
+    if (writer_->needs_reconcile()) WISP_TRY(reconcile());
     if (has_baseline(weights.schema())) {
         auto prepared = prepare_delta(weights, step);
         if (prepared || prepared.error().kind != ErrorKind::kWrongBase) return prepared;
@@ -155,7 +148,7 @@ Result<PreparedStep> RunWriter::prepare(WeightStream& weights, std::uint64_t ste
     return prepare_whole(weights, step);
 }
 
-Result<PreparedStep> RunWriter::prepare_whole(WeightStream& weights, std::uint64_t step) {
+Result<PreparedStep> StepPublisher::prepare_whole(WeightStream& weights, std::uint64_t step) {
     PreparedStep whole;
     whole.step = step;
     const Stopwatch timer;
@@ -164,7 +157,7 @@ Result<PreparedStep> RunWriter::prepare_whole(WeightStream& weights, std::uint64
         WISP_ASSIGN(whole.diff.result,
                     digest_of(*whole.given, options_.threads, options_.progress));
     } else {
-        whole.written = OwnedFile(new_file("whole"));
+        whole.written = OwnedFile(writer_->new_file("whole"));
         WISP_ASSIGN(whole.diff.result,
                     write_stream(weights, whole.written.path(), options_.metadata, options_.threads,
                                  options_.progress));
@@ -175,46 +168,6 @@ Result<PreparedStep> RunWriter::prepare_whole(WeightStream& weights, std::uint64
     whole.diff.changed_elements = whole.diff.total_elements;
     whole.seconds = timer.seconds();
     return whole;
-}
-
-Result<void> RunWriter::take_over_whole(const PreparedStep& step, const ReplicaRecord& after) {
-    const fs::path folder = baseline_.scratch() / "incoming";
-    std::error_code error;
-    fs::remove_all(folder, error);
-    fs::create_directories(folder, error);
-    if (step.opened) {
-        fs::rename(step.written.path(), folder / "model.safetensors", error);
-        if (error) return std::unexpected(file_error("move", step.written.path(), error.value()));
-    } else if (const auto* checkpoint = dynamic_cast<const Checkpoint*>(step.given)) {
-        WISP_ASSIGN(const auto files, files_of(*checkpoint));
-        WISP_TRY(copy_files(files, folder));
-    } else {
-        WISP_TRY(write_weights(*step.given, folder / "model.safetensors", options_.metadata));
-    }
-    return baseline_.adopt(folder, after);
-}
-
-void RunWriter::advance(const PreparedStep& step, PublishReport& report) {
-    const Stopwatch timer;
-    if (report.kind == "present") return;
-    const ReplicaRecord after = record_at(at_, *head_);
-    const auto move = [&]() -> Result<void> {
-        if (step.delta.path().empty()) return take_over_whole(step, after);
-        if (step.diff.changed_elements == 0) return baseline_.save(after);
-        if (step.changes.complete()) {
-            auto moved = baseline_.overwrite(step.changes.blocks(), after);
-            if (moved || moved.error().kind != ErrorKind::kUnsupported) return moved;
-        }
-        WISP_TRY(baseline_.apply({step.delta.path()}, after));
-        return {};
-    };
-    // Committed is committed: a baseline that cannot follow is rebuilt before the next step.
-    if (without_throwing(move)) {
-        at_ = after;
-    } else {
-        needs_reconcile_ = behind_ = true;
-    }
-    report.baseline_seconds = timer.seconds();
 }
 
 }  // namespace wisp

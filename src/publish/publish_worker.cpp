@@ -114,7 +114,7 @@ bool PublishWorker::rest(std::unique_lock<std::mutex>& lock) const {
 
 Result<void> PublishWorker::work() {
     if (sending_) return send();
-    if (writer().needs_reconcile()) return writer().reconcile();
+    if (writer().needs_reconcile()) return steps().reconcile();
     return beat();
 }
 
@@ -141,9 +141,9 @@ Result<void> PublishWorker::send() {
     PublishReport report;
     const PreparedStep& step = sending_->step;
     if (writer().needs_reconcile()) WISP_TRY(find_footing());
-    if (writer().needs_reconcile() && writer().is_head(step)) {
+    if (writer().needs_reconcile() && steps().is_head(step)) {
         // The answer to its commit was lost; the commit was not.
-        const Commit& commit = writer().head()->commit;
+        const Commit& commit = writer().head().commit;
         report.seq = commit.state.seq;
         report.epoch = commit.epoch;
         report.step = step.step;
@@ -153,7 +153,7 @@ Result<void> PublishWorker::send() {
         report.total_elements = step.diff.total_elements;
         writer().set_needs_reconcile(false);
     } else {
-        auto committed = writer().commit(sending_->step);
+        auto committed = steps().commit(sending_->step);
         if (!committed) {
             // Whatever was in the way has to be looked at first.
             if (committed.error().kind == ErrorKind::kConflict) writer().set_needs_reconcile(true);
@@ -162,10 +162,8 @@ Result<void> PublishWorker::send() {
         report = std::move(*committed);
     }
     advance(report);
-    if (const Weights* held = writer().baseline().weights(); held != nullptr) {
-        // The baseline holds what was committed, and nobody but this thread changes it.
-        writer().anchor_if_due(*held, report);
-    }
+    // The baseline holds what was committed, and nobody but this thread changes it.
+    steps().anchor_if_due(nullptr, report);
     tell(report);
     const std::lock_guard lock(mutex_);
     ledger_.commit(sending_->ticket);
@@ -178,44 +176,42 @@ Result<void> PublishWorker::send() {
 /// from, they can only be made again, from weights that only the trainer has.
 Result<void> PublishWorker::find_footing() {
     WISP_TRY(writer().look());
-    if (writer().is_head(sending_->step)) return writer().load_manifest();
-    WISP_TRY(writer().stand_on_head());
-    if (writer().is_head(sending_->step)) return {};
-    if (sending_->step.diff.base == writer().at().state) return {};
+    const PreparedStep& step = sending_->step;
+    if (!steps().is_head(step)) WISP_TRY(steps().stand_on_head());
+    if (steps().is_head(step) || step.diff.base == steps().at().state) return {};
     const Error why{ErrorKind::kConflict,
                     fmt::format("{} has gone on to another state than step {} was made from; the "
                                 "next step brings what it held",
-                                shown(writer().run()), sending_->ticket.step)};
+                                shown(writer().log().run()), sending_->ticket.step)};
     drop_stranded(why);
     return std::unexpected(why);
 }
 
 void PublishWorker::drop_stranded(const Error& why) {
-    const std::lock_guard baseline(writer().baseline_mutex());
+    const std::lock_guard baseline(steps().baseline_mutex());
     const std::lock_guard lock(mutex_);
     ledger_.miss(sending_->ticket, why);
     sending_.reset();
-    if (!waiting_ || waiting_->step.diff.base == writer().at().state) return;
+    if (!waiting_ || waiting_->step.diff.base == steps().at().state) return;
     ledger_.miss(waiting_->ticket, why);
     waiting_.reset();
 }
 
 /// The commit is made: the waiting step is put onto it, then the baseline follows.
 void PublishWorker::advance(PublishReport& report) {
-    const std::lock_guard baseline(writer().baseline_mutex());
+    const std::lock_guard baseline(steps().baseline_mutex());
     const PreparedStep& step = sending_->step;
     {
         const std::lock_guard lock(mutex_);
         if (waiting_ && step.diff.changed_elements > 0) rebase_waiting();
     }
     // Where the baseline had to be fetched anew, it may be there already.
-    if (writer().at().state_seq != report.seq) writer().advance(step, report);
+    if (steps().at().state_seq != report.seq) steps().advance(step, report);
 }
 
 void PublishWorker::rebase_waiting() {
     if (waiting_->step.diff.base == sending_->step.diff.result) return;
-    auto rebased =
-        without_throwing([&] { return writer().rebase(sending_->step, waiting_->step); });
+    auto rebased = without_throwing([&] { return steps().rebase(sending_->step, waiting_->step); });
     if (rebased) {
         waiting_->step = std::move(*rebased);
         return;
@@ -233,15 +229,14 @@ Result<void> PublishWorker::beat() {
         // The trainer's thread may have committed since this one saw that a heartbeat is due.
         if (!beat_every_ || now_() < last_commit_ + *beat_every_) return {};
     }
-    WISP_TRY(writer().heartbeat());
+    WISP_TRY(steps().heartbeat());
     PublishReport report;
     report.kind = name_of(CommitKind::kHeartbeat);
-    if (const auto& head = writer().head()) {
-        report.seq = head->commit.seq;
-        report.epoch = head->commit.epoch;
-        report.step = head->commit.state.step;
-        report.state = head->commit.state.digest;
-    }
+    const Commit& head = writer().head().commit;
+    report.seq = head.seq;
+    report.epoch = head.epoch;
+    report.step = head.state.step;
+    report.state = head.state.digest;
     tell(report);
     const std::lock_guard lock(mutex_);
     last_commit_ = now_();

@@ -3,7 +3,7 @@
 // step.
 //
 // Three locks, taken in this order: `writer_mutex_` by whoever talks to the store, over all its
-// requests; the writer's baseline_mutex() for the weights that the next delta is made against; and
+// requests; steps().baseline_mutex() for the weights that the next delta is made against; and
 // `mutex_` for the queue. submit() takes the last two alone, and nobody fetches or uploads with
 // one of those.
 #pragma once
@@ -23,7 +23,7 @@ namespace wisp {
 
 class PublishWorker {
   public:
-    using Prepare = std::function<Result<PreparedStep>(RunWriter&)>;
+    using Prepare = std::function<Result<PreparedStep>(StepPublisher&)>;
     using Submitted = AsyncPublisher::Submitted;
     using Time = std::chrono::steady_clock::time_point;
     using Now = std::function<Time()>;
@@ -59,7 +59,8 @@ class PublishWorker {
         bool in_doubt = false;  // a commit of it got no answer, and may turn up yet
     };
 
-    RunWriter& writer() { return *publisher_.state_->writer; }
+    StepPublisher& steps() { return *publisher_.state_->steps; }
+    RunWriter& writer() { return steps().writer(); }
     bool idle() const { return !sending_ && !waiting_ && handing_ == 0; }
     bool is_due() const;
 

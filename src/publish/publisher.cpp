@@ -3,7 +3,6 @@
 #include "base/try.hpp"
 #include "checkpoint/block_feed.hpp"
 #include "publish/publisher_state.hpp"
-#include "publish/run_writer.hpp"
 #include "wisp/control.hpp"
 
 namespace wisp {
@@ -21,8 +20,8 @@ Publisher::~Publisher() = default;
 Result<Publisher> Publisher::open(const Location& run, Replica& baseline,
                                   const PublishOptions& options) {
     const StopScope scope(options.run.stop);
-    WISP_ASSIGN(auto writer, RunWriter::open(run, baseline, options));
-    return Publisher(std::make_unique<State>(State{std::move(writer), options.run.stop}));
+    WISP_ASSIGN(auto steps, StepPublisher::open(run, baseline, options));
+    return Publisher(std::make_unique<State>(State{std::move(steps), options.run.stop}));
 }
 
 Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t step) {
@@ -32,42 +31,39 @@ Result<PublishReport> Publisher::publish(const Weights& weights, std::uint64_t s
 
 Result<PublishReport> Publisher::publish(WeightStream& weights, std::uint64_t step) {
     const StopScope scope(state_->stop);
-    RunWriter& writer = *state_->writer;
+    StepPublisher& steps = *state_->steps;
     for (int attempt = 0;; ++attempt) {
-        WISP_ASSIGN(PreparedStep prepared, writer.prepare(weights, step));
-        auto report = writer.commit(prepared);
+        WISP_ASSIGN(PreparedStep prepared, steps.prepare(weights, step));
+        auto report = steps.commit(prepared);
         if (!report) {
             // A commit of ours whose answer was lost has turned up: stand on it and try again.
             if (report.error().kind == ErrorKind::kConflict && attempt < kAttempts) {
-                WISP_TRY(writer.reconcile());
+                WISP_TRY(steps.reconcile());
                 continue;
             }
             return report;
         }
-        writer.advance(prepared, *report);
-        const Weights* source = weights.whole();
-        if (source == nullptr) source = writer.baseline().weights();
-        if (source == nullptr) return report;
-        writer.anchor_if_due(*source, *report);
+        steps.advance(prepared, *report);
+        steps.anchor_if_due(weights.whole(), *report);
         return report;
     }
 }
 
 Result<void> Publisher::heartbeat() {
     const StopScope scope(state_->stop);
-    return state_->writer->heartbeat();
+    return state_->steps->heartbeat();
 }
 
 std::uint64_t Publisher::next_step() const {
-    return state_->writer->next_step();
+    return state_->steps->writer().next_step();
 }
 
 const ReplicaRecord& Publisher::at() const {
-    return state_->writer->at();
+    return state_->steps->at();
 }
 
 const std::string& Publisher::run() const {
-    return state_->writer->run();
+    return state_->steps->writer().log().run();
 }
 
 }  // namespace wisp

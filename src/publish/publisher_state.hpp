@@ -4,13 +4,13 @@
 #include <memory>
 #include <stop_token>
 
-#include "publish/run_writer.hpp"
+#include "publish/step_publisher.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
 
 struct Publisher::State {
-    std::unique_ptr<RunWriter> writer;
+    std::unique_ptr<StepPublisher> steps;
     std::stop_token stop;
 };
 

@@ -9,19 +9,16 @@
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "checkpoint/checkpoint_files.hpp"
-#include "delta/delta_writer.hpp"
+#include "checkpoint/file_name.hpp"
 #include "follow/fetch_plan.hpp"
-#include "follow/replica_updater.hpp"
+#include "log/lineage.hpp"
 #include "log/manifest.hpp"
-#include "publish/guarded_replica.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kRaces = 100;
 constexpr std::size_t kSchemaDigits = 32;
 constexpr Milliseconds kSignedLife(24 * 3'600'000);
 
@@ -33,61 +30,42 @@ std::string this_writer() {
 
 }  // namespace
 
-RunWriter::RunWriter(CommitLog log, Replica& baseline, const PublishOptions& options)
+RunWriter::RunWriter(CommitLog log, fs::path folder, const PublishOptions& options)
     : log_(std::move(log)),
-      baseline_(baseline),
+      folder_(std::move(folder)),
       options_(options),
       uploader_(log_.where(), options.parallel_uploads,
                 std::max<std::uint64_t>(1, options.part_bytes)),
       writer_(this_writer()) {}
 
-Result<std::unique_ptr<RunWriter>> RunWriter::open(const Location& run, Replica& baseline,
+Result<std::unique_ptr<RunWriter>> RunWriter::open(CommitLog log, fs::path folder,
                                                    const PublishOptions& options) {
-    WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
-    std::unique_ptr<RunWriter> writer(new RunWriter(std::move(log), baseline, options));
-    WISP_TRY(writer->start());
+    std::unique_ptr<RunWriter> writer(new RunWriter(std::move(log), std::move(folder), options));
+    WISP_TRY(writer->clear_outgoing());
+    WISP_TRY(writer->begin_epoch());
+    WISP_TRY(writer->load_manifest());
     return writer;
 }
 
-Result<void> RunWriter::start() {
+Result<void> RunWriter::clear_outgoing() const {
     std::error_code error;
-    const fs::path outgoing = baseline_.scratch() / "outgoing";
+    const fs::path outgoing = folder_ / "outgoing";
     fs::remove_all(outgoing, error);
     fs::create_directories(outgoing, error);
     if (error) return std::unexpected(file_error("create", outgoing, error.value()));
-    WISP_TRY(begin_epoch());
-    WISP_TRY(load_manifest());
-    return follow_head();
-}
-
-Result<void> RunWriter::load_manifest() {
-    manifest_ = {};
-    while (head_) {
-        auto manifest = log_.manifest_of(*head_);
-        if (manifest) {
-            manifest_ = std::move(*manifest);
-            break;
-        }
-        // Whoever slept since it read the head may find its manifest buried; the newest one is
-        // there.
-        const std::uint64_t seq = head_->commit.seq;
-        if (manifest.error().kind != ErrorKind::kGap)
-            return std::unexpected(std::move(manifest).error());
-        WISP_TRY(look());
-        if (head_->commit.seq == seq) return std::unexpected(std::move(manifest).error());
-    }
     return {};
 }
 
 fs::path RunWriter::new_file(std::string_view kind) {
-    return baseline_.scratch() / "outgoing" / fmt::format("{}-{}.safetensors", kind, files_made_++);
+    return folder_ / "outgoing" / fmt::format("{}-{}.safetensors", kind, files_made_++);
 }
 
 Result<void> RunWriter::look() {
-    if (!head_) {
-        WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
-        return head_ ? accept_epoch(*head_) : Result<void>{};
-    }
+    WISP_TRY(read_head());
+    return load_manifest();
+}
+
+Result<void> RunWriter::read_head() {
     // What this writer stands on it has judged itself, or made: only what comes after is new.
     WISP_ASSIGN(const Slot next, log_.next(head_->commit.seq));
     if (next.kind == Slot::Kind::kAbsent) return {};
@@ -109,52 +87,26 @@ Result<void> RunWriter::look() {
     return {};
 }
 
-Result<void> RunWriter::reconcile() {
-    WISP_TRY(look());
-    WISP_TRY(load_manifest());
-    return follow_head();
-}
-
-Result<void> RunWriter::follow_head() {
-    FollowOptions follow;
-    follow.run = options_.run;
-    follow.threads = options_.threads;
-    follow.parallel_fetches = options_.parallel_uploads;
-    follow.base = options_.public_base;
-    // Steps may be prepared meanwhile: the lock is held while the baseline moves, not while
-    // fetching.
-    GuardedReplica guarded(baseline_, baseline_mutex_, behind_);
-    WISP_ASSIGN(Follower follower, Follower::open(log_.where(), guarded, follow));
-    auto report = follower.catch_up();
-    if (!report && report.error().kind == ErrorKind::kGap) {
-        // Nothing can be rebuilt from what is left in the bucket: the next step is a whole state.
-        WISP_TRY(guarded.discard());
-    } else if (!report) {
-        return std::unexpected(std::move(report).error());
+Result<void> RunWriter::load_manifest() {
+    manifest_ = {};
+    for (;;) {
+        auto manifest = log_.manifest_of(*head_);
+        if (manifest) {
+            manifest_ = std::move(*manifest);
+            return {};
+        }
+        // Whoever slept since it read the head may find its manifest buried; the newest one is
+        // there.
+        const std::uint64_t seq = head_->commit.seq;
+        if (manifest.error().kind != ErrorKind::kGap)
+            return std::unexpected(std::move(manifest).error());
+        WISP_TRY(read_head());
+        if (head_->commit.seq == seq) return std::unexpected(std::move(manifest).error());
     }
-    {
-        const std::lock_guard lock(baseline_mutex_);
-        at_ = follower.at();
-        behind_ = false;
-    }
-    if (head_ && at_.seq > head_->commit.seq) {
-        // Somebody wrote since the head was read.
-        WISP_TRY(look());
-        WISP_TRY(load_manifest());
-    }
-    if (head_ && at_.state_seq != head_->commit.state.seq && !log_.counts(*head_)) {
-        return fail(ErrorKind::kDenied,
-                    fmt::format("the newest commits of {} have lapsed with their certificate, so "
-                                "nobody can follow them; have the root certify the trainer's key "
-                                "again, and open the run again",
-                                shown(log_.where().url)));
-    }
-    needs_reconcile_ = false;
-    return {};
 }
 
 std::uint64_t RunWriter::next_step() const {
-    return head_ && head_->commit.state.seq != 0 ? head_->commit.state.step + 1 : 0;
+    return head_->commit.state.seq != 0 ? head_->commit.state.step + 1 : 0;
 }
 
 std::optional<Milliseconds> RunWriter::commit_life() const {
@@ -180,12 +132,17 @@ Commit RunWriter::draft(CommitKind kind) const {
     return commit;
 }
 
+void RunWriter::stand_on(LogEntry head) {
+    head_ = std::move(head);
+    if (head_->commit.manifest) manifest_ = *head_->commit.manifest;
+}
+
 /// Takes the next slot, past commits of maintenance that get in first; `place` fills in what
 /// depends on the head, again for each try.
 Result<LogEntry> RunWriter::append_beside(
     Commit commit, const std::function<void(Commit&, std::uint64_t seq)>& place) {
     for (int race = 0; race < kRaces; ++race) {
-        if (head_) commit.floor = head_->commit.floor;
+        commit.floor = head_->commit.floor;
         needs_reconcile_ = true;
         const auto draft = [&](std::uint64_t seq) {
             place(commit, seq);
@@ -193,8 +150,7 @@ Result<LogEntry> RunWriter::append_beside(
         };
         WISP_ASSIGN(auto appended, log_.append(draft, head_, options_.signer));
         if (appended.won) {
-            head_ = appended.entry;
-            if (head_->commit.manifest) manifest_ = *head_->commit.manifest;
+            stand_on(appended.entry);
             needs_reconcile_ = false;
             return std::move(appended.entry);
         }
@@ -207,8 +163,7 @@ Result<LogEntry> RunWriter::append_beside(
                         fmt::format("commit {} of {} was made meanwhile; publish again", other.seq,
                                     shown(log_.where().url)));
         }
-        head_ = std::move(appended.entry);
-        if (head_->commit.manifest) manifest_ = *head_->commit.manifest;
+        stand_on(std::move(appended.entry));
     }
     return fail(ErrorKind::kConflict,
                 fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
@@ -217,7 +172,7 @@ Result<LogEntry> RunWriter::append_beside(
 Result<StepDraft> RunWriter::draft_step(std::uint64_t step, const DiffReport& diff,
                                         bool has_delta) const {
     StepDraft draft;
-    if (head_ && head_->commit.state.seq != 0) draft.before = head_->commit.state;
+    if (head_->commit.state.seq != 0) draft.before = head_->commit.state;
     const auto& before = draft.before;
     draft.report.step = step;
     draft.report.state = diff.result;
@@ -248,6 +203,13 @@ Result<StepDraft> RunWriter::draft_step(std::uint64_t step, const DiffReport& di
     return draft;
 }
 
+void RunWriter::list_anchor(Commit& placed, const AnchorEntry& anchor) const {
+    placed.manifest = manifest_;
+    add_anchor(*placed.manifest, anchor);
+    thin(*placed.manifest);
+    placed.anchor_seq = anchor.state.seq;
+}
+
 Result<PublishReport> RunWriter::place_step(StepDraft draft, std::optional<AnchorEntry> anchor) {
     const Stopwatch timer;
     PublishReport report = std::move(draft.report);
@@ -261,10 +223,7 @@ Result<PublishReport> RunWriter::place_step(StepDraft draft, std::optional<Ancho
                         last.state_index + 1};
         if (!anchor) return;
         anchor->state = placed.state;
-        placed.manifest = manifest_;
-        add_anchor(*placed.manifest, *anchor);
-        thin(*placed.manifest);
-        placed.anchor_seq = seq;
+        list_anchor(placed, *anchor);
     };
     if (anchor) {
         draft.commit.schema = anchor->schema;
@@ -283,65 +242,50 @@ Result<PublishReport> RunWriter::place_step(StepDraft draft, std::optional<Ancho
     return report;
 }
 
-Result<PublishReport> RunWriter::commit(PreparedStep& step) {
-    if (!step.coded) WISP_TRY(code(step));
-    const Stopwatch upload_timer;
-    const bool has_delta = !step.delta.path().empty();
-    WISP_ASSIGN(StepDraft draft, draft_step(step.step, step.diff, has_delta));
-    draft.report.diff_seconds = step.seconds;
-    if (draft.present) return draft.report;
-    const std::uint64_t epoch = draft.commit.epoch;
-    std::optional<AnchorEntry> anchor;
-    if (!has_delta) {
-        WISP_ASSIGN(anchor, upload_anchor(*step.whole(), step.step, epoch));
-    } else if (step.diff.changed_elements > 0) {
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            return delta_key({step.step, epoch, hash, part});
-        };
-        WISP_ASSIGN(draft.commit.delta, uploader_.upload(step.delta.path(), "", name_key));
-        draft.report.delta_bytes = draft.commit.delta->bytes();
-    }
-    const UploadCounts counts = uploader_.take_counts();
-    draft.report.uploaded_bytes = counts.uploaded_bytes;
-    draft.report.reused_bytes = counts.reused_bytes;
-    draft.report.upload_seconds = upload_timer.seconds();
-    const std::optional<StoredFile> delta = draft.commit.delta;
-    WISP_ASSIGN(PublishReport report, place_step(std::move(draft), std::move(anchor)));
-    if (counts.reused_bytes > 0 && delta) {
-        if (auto confirmed = uploader_.confirm(*delta, step.delta.path()); !confirmed) {
-            // Committed all the same: the next step must stand on it.
-            needs_reconcile_ = true;
-            return std::unexpected(std::move(confirmed).error());
-        }
-    }
-    return report;
+Result<void> RunWriter::place_anchor(AnchorEntry anchor) {
+    anchor.state = head_->commit.state;
+    WISP_TRY(append_beside(draft(CommitKind::kAnchor),
+                           [&](Commit& placed, std::uint64_t) { list_anchor(placed, anchor); }));
+    return {};
 }
 
 Result<void> RunWriter::heartbeat() {
-    if (needs_reconcile_) WISP_TRY(reconcile());
-    if (!head_) return {};
-    Commit commit = draft(CommitKind::kHeartbeat);
-    WISP_TRY(append_beside(std::move(commit), [](Commit&, std::uint64_t) {}));
-    const std::lock_guard lock(baseline_mutex_);
-    return note_head();
+    WISP_TRY(append_beside(draft(CommitKind::kHeartbeat), [](Commit&, std::uint64_t) {}));
+    return {};
 }
 
-Result<void> RunWriter::stand_on_head() {
-    if (!head_ || behind_ || at_.state_seq != head_->commit.state.seq) return reconcile();
-    return load_manifest();
+bool RunWriter::anchor_due() const {
+    if (manifest_.anchors.empty()) return true;
+    const AnchorEntry& newest = manifest_.anchors.back();
+    const StateName& now = head_->commit.state;
+    if (newest.state.seq == now.seq) return false;
+    if (head_->commit.rewind_from && head_->commit.makes_state()) return true;
+    if (options_.anchor_every > 0)
+        return now.state_index - newest.state.state_index >= options_.anchor_every;
+    FetchPlanRequest joiner;
+    joiner.target = now;
+    joiner.floor = head_->commit.floor;
+    joiner.base = newest.base;
+    const auto plan = plan_fetch(manifest_, joiner);
+    if (!plan || !plan->anchor) return true;
+    // An anchor costs its own bytes once; it is worth them when every joiner would read as much.
+    return plan->bytes - plan->anchor->bytes() > newest.bytes();
 }
 
-bool RunWriter::is_head(const PreparedStep& step) const {
-    return head_ && step.coded && head_->commit.state.digest == step.diff.result &&
-           head_->commit.state.step == step.step;
-}
-
-Result<void> RunWriter::note_head() {
-    // A baseline that a stale reading left behind has not got the head's state: it stays where it
-    // is, and the next step is published whole or after reconciling.
-    if (at_.state_seq != head_->commit.state.seq) return {};
-    at_ = record_at(at_, *head_);
-    return baseline_.save(at_);
+Result<void> RunWriter::upload_side_files(std::uint64_t step, std::uint64_t epoch,
+                                          AnchorEntry& anchor) {
+    for (const fs::path& side : options_.side_files) {
+        const std::string name = side.filename().string();
+        if (!is_file_name(name)) {
+            return fail(ErrorKind::kInvalid,
+                        fmt::format("the side file {} has a name that not every machine can take "
+                                    "over",
+                                    shown(name)));
+        }
+        WISP_ASSIGN(StoredFile stored, uploader_.upload(side, name, side_file_key, step, epoch));
+        anchor.files.push_back(std::move(stored));
+    }
+    return {};
 }
 
 }  // namespace wisp

@@ -1,130 +1,94 @@
-// What publishing consists of, in pieces that the plain and the asynchronous publisher put
-// together: prepare (diff against the baseline), commit (upload, then take the slot), advance (the
-// baseline), anchor. doc/protocol.md section 6.
+// The one who writes a run: its epoch, the objects it uploads and the slots it takes. It stands on
+// the head of the log and knows nothing of weights. doc/protocol.md section 6.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
-#include "log/lineage.hpp"
-#include "publish/prepared_step.hpp"
-#include "publish/step_draft.hpp"
+#include "log/commit_log.hpp"
 #include "publish/uploader.hpp"
-#include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 
 namespace wisp {
 
+/// A step on its way into the log: what is known before anything of it is uploaded.
+struct StepDraft {
+    Commit commit;
+    std::optional<StateName> before;  // the state it follows; none on an empty run
+    PublishReport report;
+    bool present = false;  // the head is this very step; there is nothing to do
+};
+
 class RunWriter {
   public:
-    virtual ~RunWriter() = default;
-    static Result<std::unique_ptr<RunWriter>> open(const Location& run, Replica& baseline,
+    /// Takes the run over. Who this writer is, it remembers in `folder`, where its outgoing files
+    /// lie too.
+    static Result<std::unique_ptr<RunWriter>> open(CommitLog log, std::filesystem::path folder,
                                                    const PublishOptions& options);
 
-    /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex().
-    /// kWrongBase when it is not at the state it should be at, or has another schema.
-    Result<PreparedStep> prepare_delta(WeightStream& weights, std::uint64_t step);
-    /// As prepare_delta(), but done with the weights as soon as what changed is known: commit()
-    /// codes it, against the baseline, which only commit() and advance() of this step may follow.
-    Result<PreparedStep> prepare_found(WeightStream& weights, std::uint64_t step);
-    /// The same, from what somebody else found to have changed.
-    Result<PreparedStep> prepare_changes(ChangeStream& changes, std::uint64_t step);
-    /// Brings the baseline to the head if need be; without one the step is a whole state.
-    Result<PreparedStep> prepare(WeightStream& weights, std::uint64_t step);
-    /// kConflict: the run moved on by a commit of this writer whose answer was lost; call
-    /// reconcile(), and prepare again.
-    Result<PublishReport> commit(PreparedStep& step);
-    /// The baseline after commit(), under baseline_mutex(); what fails is mended by reconcile().
-    void advance(const PreparedStep& step, PublishReport& report);
-    /// Publishes an anchor of the baseline's state if one is due. `source` holds the same weights.
-    void anchor_if_due(const Weights& source, PublishReport& report);
-    /// Brings head and baseline to what the bucket says.
-    Result<void> reconcile();
-    /// `waiting`, made from the same state as `onto`, as it is after `onto`, which is committed.
-    Result<PreparedStep> rebase(const PreparedStep& onto, PreparedStep& waiting);
-    /// Reads the head alone, to learn what became of a commit whose answer was lost.
+    /// Reads head and manifest, to learn what became of a commit whose answer was lost.
     Result<void> look();
-    Result<void> load_manifest();  // of the head as it was read
+    /// kConflict: the step was not made from the head's state.
+    Result<StepDraft> draft_step(std::uint64_t step, const DiffReport& diff, bool has_delta) const;
+    /// Takes the slot. With an anchor the step is a whole state. kConflict: the run moved on by a
+    /// commit of this writer whose answer was lost; look(), and make the step again.
+    Result<PublishReport> place_step(StepDraft draft, std::optional<AnchorEntry> anchor);
+    /// Of the head's state.
+    Result<void> place_anchor(AnchorEntry anchor);
     Result<void> heartbeat();
-    /// Manifest and baseline to the head as look() has read it. The baseline is left alone if it is
-    /// there already, so that what is being prepared against it stays good.
-    Result<void> stand_on_head();
-    bool is_head(const PreparedStep& step) const;     // as it was read last
-    std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
+    /// Whether a late joiner would by now read so much that another anchor is worth its bytes.
+    bool anchor_due() const;
 
-    /// Whether an earlier attempt left open what the log holds, or the baseline could not follow.
-    bool needs_reconcile() const { return needs_reconcile_; }
-    void set_needs_reconcile(bool needs_reconcile) { needs_reconcile_ = needs_reconcile; }
-    /// Guards what prepare_delta() reads against advance(); of use only with several threads.
-    std::mutex& baseline_mutex() { return baseline_mutex_; }
-    const ReplicaRecord& at() const { return at_; }
-    const std::optional<LogEntry>& head() const { return head_; }
-    std::uint64_t next_step() const;
-    const std::string& run() const { return log_.run(); }
-    Replica& baseline() { return baseline_; }
+    Uploader& uploader() { return uploader_; }
+    Result<void> upload_side_files(std::uint64_t step, std::uint64_t epoch, AnchorEntry& anchor);
+    /// A name for a file that is to be uploaded. Thread-safe.
     std::filesystem::path new_file(std::string_view kind);
 
-  protected:
-    RunWriter(CommitLog log, Replica& baseline, const PublishOptions& options);
-    Result<void> start();
-    /// Brings baseline and manifest to the head that was read last.
-    virtual Result<void> follow_head();
-    Result<StepDraft> draft_step(std::uint64_t step, const DiffReport& diff, bool has_delta) const;
-    /// Takes the slot. With an anchor the step is a whole state.
-    Result<PublishReport> place_step(StepDraft draft, std::optional<AnchorEntry> anchor);
-    Result<void> place_anchor(AnchorEntry anchor, PublishReport& report);
-    Result<void> upload_side_files(std::uint64_t step, std::uint64_t epoch, AnchorEntry& anchor);
-    bool anchor_due() const;
-    const PublishOptions& options() const { return options_; }
-    const Location& where() const { return log_.where(); }
+    /// Whether an earlier attempt left open what the log holds, or whoever makes the steps could
+    /// not follow it; they say when they stand on the head again.
+    bool needs_reconcile() const { return needs_reconcile_; }
+    void set_needs_reconcile(bool needs_reconcile) { needs_reconcile_ = needs_reconcile; }
+    const LogEntry& head() const { return *head_; }  // as it was read or written last
     std::uint64_t epoch() const { return epoch_; }
-    Uploader& uploader() { return uploader_; }
-
-    ReplicaRecord at_;
+    std::uint64_t next_step() const;
+    std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
+    const CommitLog& log() const { return log_; }
+    const PublishOptions& options() const { return options_; }
 
   private:
-    bool has_baseline(const Schema& schema) const;
-    DiffOptions diff_options(std::uint64_t step) const;
-    /// Still without changes. kWrongBase when the baseline is missing or of another schema.
-    Result<PreparedStep> open_step(const Schema& schema, std::uint64_t step);
-    /// kWrongBase unless the baseline, as it was read, is the state that it says.
-    Result<void> require_state(const StateDigest& read) const;
-    Result<void> code(PreparedStep& step);
-    Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
-    Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
-    Result<void> note_head();  // after a commit that made no state
-    Result<void> begin_epoch();
-    Error fenced(const LogEntry& by) const;
+    static constexpr int kRaces = 100;
+
+    RunWriter(CommitLog log, std::filesystem::path folder, const PublishOptions& options);
+    Result<void> clear_outgoing() const;
+    Result<void> read_head();
+    Result<void> load_manifest();  // of the head as it was read
+    void stand_on(LogEntry head);
     Commit draft(CommitKind kind) const;
+    void list_anchor(Commit& placed, const AnchorEntry& anchor) const;
     Result<LogEntry> append_beside(Commit commit,
                                    const std::function<void(Commit&, std::uint64_t seq)>& place);
-    Result<AnchorEntry> upload_anchor(const Weights& source, std::uint64_t step,
-                                      std::uint64_t epoch);
-    Result<std::optional<AnchorEntry>> upload_public_anchor(const Weights& source,
-                                                            std::uint64_t step,
-                                                            std::uint64_t epoch);
+
+    Result<void> begin_epoch();
+    Error fenced(const LogEntry& by) const;
     Result<void> accept_epoch(const LogEntry& head);  // kFenced unless it is this writer's
     Result<void> keep_owner() const;
-    Result<std::uint64_t> recall_owner();
+    Result<void> recall_owner();
 
     CommitLog log_;
-    Replica& baseline_;
+    std::filesystem::path folder_;
     PublishOptions options_;
     Uploader uploader_;
-    std::optional<LogEntry> head_;
+    std::optional<LogEntry> head_;  // there once the epoch has begun
     Manifest manifest_;
     std::uint64_t epoch_ = 0;
     std::string owner_;
     std::string writer_;
     bool needs_reconcile_ = true;
-    bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()
-    bool dense_ = false;   // the last step changed too much to be kept
     std::atomic<std::uint64_t> files_made_ = 0;
-    std::mutex baseline_mutex_;
 };
 
 }  // namespace wisp

@@ -34,7 +34,8 @@ Result<bool> Uploader::is_there(const StoredPart& part) const {
 }
 
 Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::string name,
-                                    const NameKey& name_key) {
+                                    const NameKey& name_key, std::uint64_t step,
+                                    std::uint64_t epoch) {
     WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
     const auto bytes = mapped.bytes();
     const std::uint64_t count =
@@ -50,8 +51,9 @@ Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::stri
             UploadedPart done;
             done.part.bytes = part.size();
             done.part.sha256 = to_hex(sha256(part));
-            done.part.key = name_key(done.part.sha256, {static_cast<std::size_t>(index),
-                                                        static_cast<std::size_t>(count)});
+            const PartNumber number{static_cast<std::size_t>(index),
+                                    static_cast<std::size_t>(count)};
+            done.part.key = name_key({step, epoch, done.part.sha256, number});
             WISP_ASSIGN(done.reused, is_there(done.part));
             if (!done.reused) WISP_TRY(run_.store->put(run_.key(done.part.key), part));
             return done;

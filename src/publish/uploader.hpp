@@ -25,9 +25,9 @@ class Uploader {
     Uploader(const Location& run, unsigned parallel, std::uint64_t part_bytes)
         : run_(run), parallel_(parallel), part_bytes_(part_bytes) {}
 
-    using NameKey = std::function<std::string(std::string_view sha256, PartNumber part)>;
+    using NameKey = std::function<std::string(const ObjectName&)>;
     Result<StoredFile> upload(const std::filesystem::path& file, std::string name,
-                              const NameKey& name_key);
+                              const NameKey& name_key, std::uint64_t step, std::uint64_t epoch);
     /// Makes sure, after the commit, that nothing it names was swept away before it counted.
     Result<void> confirm(const StoredFile& file, const std::filesystem::path& path);
     UploadCounts take_counts() { return std::exchange(counts_, {}); }

@@ -10,18 +10,13 @@
 #include "publish/run_writer.hpp"
 
 namespace wisp {
-namespace {
 
-constexpr int kRaces = 100;
-
-}  // namespace
-
-// Who this baseline is as a writer lies beside it, so that one process per step is one writer. The
+// Who this is as a writer lies beside the baseline, so that one process per step is one writer. The
 // name is kept before it is used and stands in every commit: a commit whose answer was lost, to a
 // process that may have died since, is known again. The epoch tells a writer that was fenced from
 // one that never wrote; losing it costs a fence at the next start, nothing else.
-Result<std::uint64_t> RunWriter::recall_owner() {
-    const auto mapped = MappedFile::open(baseline_.scratch() / "writer.json");
+Result<void> RunWriter::recall_owner() {
+    const auto mapped = MappedFile::open(folder_ / "writer.json");
     if (!mapped && mapped.error().kind != ErrorKind::kNotFound) {
         return std::unexpected(mapped.error());
     }
@@ -33,18 +28,18 @@ Result<std::uint64_t> RunWriter::recall_owner() {
         const std::uint64_t epoch = in.number("epoch");
         if (problem.empty() && run == log_.run()) {
             owner_ = owner;
-            return epoch;
+            epoch_ = epoch;
+            return {};
         }
     }
     owner_ = log_.random_hex(16);
     // Under a name that is not kept, it would be fenced by itself after the next start.
-    WISP_TRY(keep_owner());
-    return std::uint64_t{0};
+    return keep_owner();
 }
 
 Result<void> RunWriter::keep_owner() const {
     const nlohmann::json json = {{"run", log_.run()}, {"owner", owner_}, {"epoch", epoch_}};
-    WISP_ASSIGN(auto file, PendingFile::create(baseline_.scratch() / "writer.json"));
+    WISP_ASSIGN(auto file, PendingFile::create(folder_ / "writer.json"));
     WISP_TRY(file.append(as_bytes(json.dump())));
     return file.commit();
 }
@@ -68,16 +63,14 @@ Error RunWriter::fenced(const LogEntry& by) const {
 
 Result<void> RunWriter::begin_epoch() {
     WISP_ASSIGN(head_, log_.head_for(options_.signer, options_.take_over));
-    WISP_ASSIGN(const std::uint64_t remembered, recall_owner());
-    epoch_ = remembered;
+    WISP_TRY(recall_owner());
     if (head_ && head_->commit.owner == owner_) {
         WISP_TRY(accept_epoch(*head_));
         if (log_.counts(*head_)) return {};
         // The certificate it was signed under has ended: the renewed one vouches for it again.
-        WISP_TRY(append_beside(draft(CommitKind::kHeartbeat), [](Commit&, std::uint64_t) {}));
-        return {};
+        return heartbeat();
     }
-    if (head_ && remembered != 0 && remembered < head_->commit.epoch && !options_.take_over) {
+    if (head_ && epoch_ != 0 && epoch_ < head_->commit.epoch && !options_.take_over) {
         return std::unexpected(fenced(*head_));
     }
     for (int race = 0; race < kRaces; ++race) {

@@ -236,7 +236,7 @@ class AsyncActor {
             const auto ticket = worker.open(step);
             if (!ticket) return std::unexpected(ticket.error());
             auto queued = worker.queue(
-                *ticket, [&](RunWriter& desk) { return desk.prepare_found(stream, step); });
+                *ticket, [&](StepPublisher& steps) { return steps.prepare_found(stream, step); });
             if (!queued) {
                 worker.miss(*ticket, queued.error());
                 if (queued.error().kind == ErrorKind::kWrongBase) {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/file.hpp"
+#include "base/owned_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -15,22 +16,11 @@
 namespace wisp {
 namespace fs = std::filesystem;
 
-Result<void> RecordReplica::save(const ReplicaRecord& record) {
-    at_ = record;
-    return {};
+ShardCommitter::ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
+                               std::unique_ptr<RunWriter> writer)
+    : temporary_(std::move(temporary)), lock_(std::move(lock)), writer_(std::move(writer)) {
+    stand_on_head();
 }
-
-Result<ApplyReport> RecordReplica::apply(const std::vector<fs::path>&, const ReplicaRecord&) {
-    return fail(ErrorKind::kInternal, label() + " holds no weights");
-}
-
-Result<void> RecordReplica::adopt(const fs::path&, const ReplicaRecord&) {
-    return fail(ErrorKind::kInternal, label() + " holds no weights");
-}
-
-ShardCommitter::ShardCommitter(std::unique_ptr<RecordReplica> record, CommitLog log,
-                               const PublishOptions& options)
-    : RunWriter(std::move(log), *record, options), record_(std::move(record)) {}
 
 Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run,
                                                              const fs::path& scratch,
@@ -52,31 +42,41 @@ Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run
     fs::create_directories(folder, error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
     WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
-    auto record = std::make_unique<RecordReplica>(folder, std::move(temporary), std::move(lock));
-    std::unique_ptr<ShardCommitter> writer(
-        new ShardCommitter(std::move(record), std::move(log), options));
-    WISP_TRY(writer->start());
-    return writer;
+    WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), folder, options));
+    return std::unique_ptr<ShardCommitter>(
+        new ShardCommitter(std::move(temporary), std::move(lock), std::move(writer)));
 }
 
-Result<void> ShardCommitter::follow_head() {
-    if (head()) at_ = record_at(at_, *head());
-    set_needs_reconcile(false);
+void ShardCommitter::stand_on_head() {
+    at_ = record_at(at_, writer_->head());
+    writer_->set_needs_reconcile(false);
+}
+
+Result<void> ShardCommitter::reconcile() {
+    WISP_TRY(writer_->look());
+    stand_on_head();
+    return {};
+}
+
+Result<void> ShardCommitter::heartbeat() {
+    if (writer_->needs_reconcile()) WISP_TRY(reconcile());
+    WISP_TRY(writer_->heartbeat());
+    stand_on_head();
     return {};
 }
 
 Result<ShardCall> ShardCommitter::call(const Schema& schema, std::uint64_t step, bool whole) {
-    if (needs_reconcile()) WISP_TRY(reconcile());
+    if (writer_->needs_reconcile()) WISP_TRY(reconcile());
     landing_.reset();
     ShardCall call;
     call.step = step;
-    call.epoch = epoch();
-    const Commit* commit = head() ? &head()->commit : nullptr;
-    const bool has_state = commit != nullptr && commit->state.seq != 0;
-    if (has_state && step <= commit->state.step) ++call.epoch;
-    if (has_state && !whole && commit->schema == schema.digest()) {
+    call.epoch = writer_->epoch();
+    const Commit& head = writer_->head().commit;
+    const bool has_state = head.state.seq != 0;
+    if (has_state && step <= head.state.step) ++call.epoch;
+    if (has_state && !whole && head.schema == schema.digest()) {
         // The same step once more is not a rewind unless its weights differ: the draft decides.
-        call.base = commit->state.digest;
+        call.base = head.state.digest;
     } else {
         call.part = ShardPart::kWhole;
     }
@@ -105,18 +105,15 @@ Result<void> ShardCommitter::require_base(const CombinedShards& gathered,
 
 Result<StoredFile> ShardCommitter::upload_interleaved(const InterleavedHead& head,
                                                       const ShardCall& call, std::string name) {
-    const OwnedFile file(new_file("interleaved"));
+    const OwnedFile file(writer_->new_file("interleaved"));
     {
         WISP_ASSIGN(PendingFile pending, PendingFile::create(file.path()));
         WISP_TRY(pending.append(head.object));
         WISP_TRY(pending.commit_unsynced());
     }
-    const auto name_key = [&](std::string_view hash, PartNumber part) {
-        const ObjectName object{call.step, call.epoch, hash, part};
-        return call.part == ShardPart::kDelta ? delta_segment_key(object)
-                                              : anchor_segment_key(object);
-    };
-    WISP_ASSIGN(StoredFile stored, uploader().upload(file.path(), std::move(name), name_key));
+    const auto name_key = call.part == ShardPart::kDelta ? delta_segment_key : anchor_segment_key;
+    WISP_ASSIGN(StoredFile stored, writer_->uploader().upload(file.path(), std::move(name),
+                                                              name_key, call.step, call.epoch));
     stored.interleaved = true;
     stored.parts.insert(stored.parts.end(), head.parts.begin(), head.parts.end());
     return stored;
@@ -127,15 +124,15 @@ Result<AnchorEntry> ShardCommitter::upload_whole(const CombinedShards& gathered,
     AnchorEntry anchor;
     anchor.schema = schema.digest();
     WISP_ASSIGN(StoredFile file,
-                upload_interleaved(interleave_whole(gathered, schema, options().metadata), call,
-                                   "model.safetensors"));
+                upload_interleaved(interleave_whole(gathered, schema, writer_->options().metadata),
+                                   call, "model.safetensors"));
     anchor.files.push_back(std::move(file));
-    WISP_TRY(upload_side_files(call.step, call.epoch, anchor));
+    WISP_TRY(writer_->upload_side_files(call.step, call.epoch, anchor));
     return anchor;
 }
 
 void ShardCommitter::take_counts(const CombinedShards& gathered, PublishReport& report) {
-    const UploadCounts counts = uploader().take_counts();
+    const UploadCounts counts = writer_->uploader().take_counts();
     report.uploaded_bytes = counts.uploaded_bytes + gathered.part_bytes;
     report.reused_bytes = counts.reused_bytes;
 }
@@ -173,12 +170,12 @@ Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const
         diff.result = facts.result;
         diff.changed_elements = facts.changed_elements;
     }
-    WISP_ASSIGN(StepDraft draft, draft_step(call.step, diff, has_delta));
+    WISP_ASSIGN(StepDraft draft, writer_->draft_step(call.step, diff, has_delta));
     if (draft.present) return draft.report;
     if (draft.commit.epoch != call.epoch) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} moved on while step {} was being sent; publish again",
-                                shown(where().url), call.step));
+                                shown(writer_->log().where().url), call.step));
     }
     std::optional<AnchorEntry> anchor;
     if (!has_delta) {
@@ -190,20 +187,18 @@ Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const
     take_counts(gathered, draft.report);
     draft.report.upload_seconds = timer.seconds();
     landing_ = diff.result;
-    auto report = place_step(std::move(draft), std::move(anchor));
+    auto report = writer_->place_step(std::move(draft), std::move(anchor));
     if (report || report.error().kind != ErrorKind::kUnavailable) landing_.reset();
     if (!report) return report;
-    at_ = record_at(at_, *head());
+    stand_on_head();
     remember(gathered, call);
     return report;
 }
 
 std::optional<ShardCall> ShardCommitter::anchor_call() const {
-    if (needs_reconcile() || !head() || head()->commit.state.seq == 0 || !anchor_due()) {
-        return std::nullopt;
-    }
-    const StateName& state = head()->commit.state;
-    return ShardCall{ShardPart::kAnchor, state.step, epoch(), state.digest};
+    const StateName& state = writer_->head().commit.state;
+    if (writer_->needs_reconcile() || state.seq == 0 || !writer_->anchor_due()) return std::nullopt;
+    return ShardCall{ShardPart::kAnchor, state.step, writer_->epoch(), state.digest};
 }
 
 Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const Schema& schema,
@@ -211,10 +206,10 @@ Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const
     const Stopwatch timer;
     WISP_ASSIGN(const CombinedShards gathered, combine_shards(manifests, schema, call));
     WISP_TRY(require_base(gathered, call));
-    if (needs_reconcile() || anchor_call() != call) {
+    if (anchor_call() != call) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} moved on while an anchor of step {} was being sent",
-                                shown(where().url), call.step));
+                                shown(writer_->log().where().url), call.step));
     }
     WISP_ASSIGN(AnchorEntry anchor, upload_whole(gathered, schema, call));
     PublishReport report;
@@ -224,8 +219,11 @@ Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const
     report.state = call.base;
     take_counts(gathered, report);
     report.upload_seconds = timer.seconds();
-    WISP_TRY(place_anchor(std::move(anchor), report));
-    report.seq = head()->commit.seq;
+    report.anchored = true;
+    report.anchor_bytes = anchor.bytes();
+    WISP_TRY(writer_->place_anchor(std::move(anchor)));
+    stand_on_head();
+    report.seq = writer_->head().commit.seq;
     return report;
 }
 

@@ -1,8 +1,7 @@
-// The run writer of a sharded trainer: it has no weights, only the ranks' shard manifests.
+// Commits for all ranks of a sharded trainer: it has no weights, only their shard manifests.
 //
-// The log, epochs, races and the rule when an anchor is due are the run writer's own. In place of
-// the baseline stands a record; the weights it would hold are spread over the ranks, and each shard
-// manifest tells the digest of what its rank really read.
+// In place of the baseline stands a record; the weights it would hold are spread over the ranks,
+// and each shard manifest tells the digest of what its rank really read.
 #pragma once
 
 #include "base/folder_lock.hpp"
@@ -13,31 +12,7 @@
 
 namespace wisp {
 
-/// Where a run stands, without its weights.
-class RecordReplica : public Replica {
-  public:
-    RecordReplica(std::filesystem::path scratch, std::optional<PendingFolder> temporary,
-                  FolderLock lock)
-        : scratch_(std::move(scratch)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
-    std::string label() const override { return "the record of a sharded trainer"; }
-    const Weights* weights() const override { return nullptr; }
-    bool in_doubt() const override { return false; }
-    Result<std::optional<ReplicaRecord>> load() override { return at_; }
-    Result<void> save(const ReplicaRecord& record) override;
-    Result<ApplyReport> apply(const std::vector<std::filesystem::path>&,
-                              const ReplicaRecord&) override;
-    Result<void> adopt(const std::filesystem::path&, const ReplicaRecord&) override;
-    Result<void> discard() override { return {}; }
-    std::filesystem::path scratch() const override { return scratch_; }
-
-  private:
-    std::filesystem::path scratch_;
-    std::optional<PendingFolder> temporary_;
-    FolderLock lock_;
-    std::optional<ReplicaRecord> at_;
-};
-
-class ShardCommitter : public RunWriter {
+class ShardCommitter {
   public:
     static Result<std::unique_ptr<ShardCommitter>> open(const Location& run,
                                                         const std::filesystem::path& scratch,
@@ -49,14 +24,16 @@ class ShardCommitter : public RunWriter {
     std::optional<ShardCall> anchor_call() const;
     Result<PublishReport> commit_anchor(const ShardCall& call, const Schema& schema,
                                         const std::vector<Bytes>& manifests);
+    Result<void> heartbeat();
     const std::optional<StateDigest>& landing() const { return landing_; }
-
-  protected:
-    Result<void> follow_head() override;
+    const ReplicaRecord& at() const { return at_; }
+    const RunWriter& writer() const { return *writer_; }
 
   private:
-    ShardCommitter(std::unique_ptr<RecordReplica> record, CommitLog log,
-                   const PublishOptions& options);
+    ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
+                   std::unique_ptr<RunWriter> writer);
+    Result<void> reconcile();
+    void stand_on_head();
     Result<void> require_base(const CombinedShards& gathered, const ShardCall& call) const;
     Result<StoredFile> upload_interleaved(const InterleavedHead& head, const ShardCall& call,
                                           std::string name);
@@ -70,7 +47,10 @@ class ShardCommitter : public RunWriter {
         std::vector<BlockSpan> spans;
         StateDigest state;
     };
-    std::unique_ptr<RecordReplica> record_;
+    std::optional<PendingFolder> temporary_;  // holds the writer's files, unless a folder was given
+    FolderLock lock_;
+    std::unique_ptr<RunWriter> writer_;
+    ReplicaRecord at_;
     std::vector<Expected> expected_;
     std::optional<StateDigest> landing_;
 };

@@ -119,7 +119,6 @@ struct ShardWriter::State {
 
     /// What is short goes into the shard manifest, the rest into the bucket.
     Result<void> send(Pending& out) {
-        const bool delta = out.manifest.call.part == ShardPart::kDelta;
         WISP_ASSIGN(const MappedFile mapped, MappedFile::open(out.file.path()));
         out.manifest.parts.clear();
         out.manifest.payload.clear();
@@ -127,11 +126,11 @@ struct ShardWriter::State {
             out.manifest.payload.assign(mapped.bytes().begin(), mapped.bytes().end());
             return {};
         }
-        const auto name_key = [&](std::string_view hash, PartNumber part) {
-            const ObjectName name{out.manifest.call.step, out.manifest.call.epoch, hash, part};
-            return delta ? delta_segment_key(name) : anchor_segment_key(name);
-        };
-        WISP_ASSIGN(out.stored, uploader.upload(out.file.path(), "", name_key));
+        const ShardCall& call = out.manifest.call;
+        const auto name_key =
+            call.part == ShardPart::kDelta ? delta_segment_key : anchor_segment_key;
+        WISP_ASSIGN(out.stored,
+                    uploader.upload(out.file.path(), "", name_key, call.step, call.epoch));
         out.reused = uploader.take_counts().reused_bytes > 0;
         out.manifest.parts = out.stored.parts;
         return {};

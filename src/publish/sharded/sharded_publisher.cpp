@@ -7,7 +7,7 @@
 namespace wisp {
 
 struct ShardedPublisher::State {
-    std::unique_ptr<ShardCommitter> writer;
+    std::unique_ptr<ShardCommitter> committer;
     std::stop_token stop;
 };
 
@@ -20,52 +20,52 @@ Result<ShardedPublisher> ShardedPublisher::open(const Location& run,
                                                 const std::filesystem::path& scratch,
                                                 const PublishOptions& options) {
     const StopScope scope(options.run.stop);
-    WISP_ASSIGN(auto writer, ShardCommitter::open(run, scratch, options));
-    return ShardedPublisher(std::make_unique<State>(State{std::move(writer), options.run.stop}));
+    WISP_ASSIGN(auto committer, ShardCommitter::open(run, scratch, options));
+    return ShardedPublisher(std::make_unique<State>(State{std::move(committer), options.run.stop}));
 }
 
 Result<ShardCall> ShardedPublisher::call(const Schema& schema, std::uint64_t step, bool whole) {
     const StopScope scope(state_->stop);
-    return state_->writer->call(schema, step, whole);
+    return state_->committer->call(schema, step, whole);
 }
 
 Result<PublishReport> ShardedPublisher::commit(
     const ShardCall& call, const Schema& schema,
     const std::vector<std::vector<std::byte>>& manifests) {
     const StopScope scope(state_->stop);
-    return state_->writer->commit_shards(call, schema, manifests);
+    return state_->committer->commit_shards(call, schema, manifests);
 }
 
 const std::optional<StateDigest>& ShardedPublisher::result() const {
-    return state_->writer->landing();
+    return state_->committer->landing();
 }
 
 std::optional<ShardCall> ShardedPublisher::anchor_call() const {
-    return state_->writer->anchor_call();
+    return state_->committer->anchor_call();
 }
 
 Result<PublishReport> ShardedPublisher::commit_anchor(
     const ShardCall& call, const Schema& schema,
     const std::vector<std::vector<std::byte>>& manifests) {
     const StopScope scope(state_->stop);
-    return state_->writer->commit_anchor(call, schema, manifests);
+    return state_->committer->commit_anchor(call, schema, manifests);
 }
 
 Result<void> ShardedPublisher::heartbeat() {
     const StopScope scope(state_->stop);
-    return state_->writer->heartbeat();
+    return state_->committer->heartbeat();
 }
 
 std::uint64_t ShardedPublisher::next_step() const {
-    return state_->writer->next_step();
+    return state_->committer->writer().next_step();
 }
 
 const ReplicaRecord& ShardedPublisher::at() const {
-    return state_->writer->at();
+    return state_->committer->at();
 }
 
 const std::string& ShardedPublisher::run() const {
-    return state_->writer->run();
+    return state_->committer->writer().log().run();
 }
 
 }  // namespace wisp
