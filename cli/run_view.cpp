@@ -38,7 +38,7 @@ Json commit_json(const HistoryEntry& entry, const HistoryEntry* before) {
     Json json = {{"seq", line.seq},
                  {"epoch", line.epoch},
                  {"step", line.step},
-                 {"kind", line.kind},
+                 {"kind", name_of(line.kind)},
                  {"makes_state", entry.makes_state},
                  {"time_ms", line.time_ms},
                  {"delta_bytes", line.delta_bytes},

@@ -20,7 +20,7 @@ nlohmann::ordered_json to_json(const CommitSummary& line) {
     nlohmann::ordered_json json = {{"seq", line.seq},
                                    {"epoch", line.epoch},
                                    {"step", line.step},
-                                   {"kind", line.kind},
+                                   {"kind", name_of(line.kind)},
                                    {"time_ms", line.time_ms},
                                    {"changed_elements", line.changed_elements},
                                    {"total_elements", line.total_elements},
@@ -57,8 +57,8 @@ void print_table(const std::vector<CommitSummary>& lines) {
                "changed", "bytes", "time (UTC)", "writer");
     for (const CommitSummary& line : lines) {
         fmt::print("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}\n", line.seq, line.epoch,
-                   line.step, line.kind, human_count(line.changed_elements), bytes_text(line),
-                   human_time(line.time_ms), note(line));
+                   line.step, name_of(line.kind), human_count(line.changed_elements),
+                   bytes_text(line), human_time(line.time_ms), note(line));
     }
 }
 

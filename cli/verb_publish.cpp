@@ -165,7 +165,7 @@ void print_published(const PublishArguments& arguments, const Published& publish
                     {"step", report.step},
                     {"seq", report.seq},
                     {"epoch", report.epoch},
-                    {"kind", report.kind},
+                    {"kind", report.kind_text()},
                     {"anchored", report.anchored},
                     {"anchor_failure", report.anchor_failure ? report.anchor_failure->text : ""},
                     {"rewound", report.rewound},
@@ -187,7 +187,7 @@ void print_published(const PublishArguments& arguments, const Published& publish
     }
     if (arguments.common.quiet) return;
     fmt::print("step {}, seq {}: ", report.step, report.seq);
-    if (report.kind == "present") {
+    if (report.present) {
         fmt::print("was published already\n");
         return;
     }

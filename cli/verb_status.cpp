@@ -40,7 +40,7 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                                    {"branches", status.branches}};
     if (status.head) {
         json["head"] = {{"seq", status.head->seq},       {"epoch", status.head->epoch},
-                        {"step", status.head->step},     {"kind", status.head->kind},
+                        {"step", status.head->step},     {"kind", name_of(status.head->kind)},
                         {"age_ms", status.head_age_ms},  {"writer", status.head->writer},
                         {"signer", status.head->signer}, {"state", to_text(status.head->state)},
                         {"hash", status.head->hash}};

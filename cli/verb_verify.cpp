@@ -48,7 +48,7 @@ int run(const VerifyArguments& arguments) {
                 {"verb", "verify"},
                 {"ok", true},
                 {"file", file},
-                {"kind", report->file.kind},
+                {"kind", report->file.is_delta() ? "delta" : "checkpoint"},
                 {"sealed", report->file.is_delta() && !report->file.foreign},
                 {"decoded", report->decoded},
                 {"base_matches", report->base_matches},

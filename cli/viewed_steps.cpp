@@ -130,7 +130,7 @@ Result<Json> RunView::step(std::uint64_t seq) {
     const FileReport& file = report->file;
     Json json = {{"seq", seq},
                  {"step", file.step.value_or(0)},
-                 {"codec", file.codec},
+                 {"codec", name_of(*file.codec)},
                  {"file_bytes", file.file_bytes},
                  {"payload_bytes", file.payload_bytes},
                  {"total_elements", file.total_elements},

@@ -20,23 +20,17 @@
 
 namespace wisp {
 
-struct PublishOptions {
+/// Of whoever writes a run.
+struct WriterOptions {
     RunOptions run;
     std::optional<RunSigner> signer;
-    Codec codec = Codec::kCompact;
     /// Every N states; 0: when what a late joiner would read since the last anchor outweighs one.
     std::uint64_t anchor_every = 0;
-    /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
-    std::optional<std::filesystem::path> public_base;
-    std::string public_base_name;
     /// Stands in the header of anchors that are not copied from files.
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     /// Configuration, tokenizer and the like that belong beside the weights.
     std::vector<std::filesystem::path> side_files;
     unsigned threads = 0;
-    /// What changed in a step is kept in memory if it fits into this and a 32nd of the weights'
-    /// size. Denser steps are encoded while the trainer waits, and move the baseline more slowly.
-    std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
     unsigned parallel_uploads = 4;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     /// Commits say that they are stale after this; 0: never. Absent: a day if the run is signed, so
@@ -47,11 +41,22 @@ struct PublishOptions {
     Progress progress;
 };
 
+struct PublishOptions : WriterOptions {
+    Codec codec = Codec::kCompact;
+    /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
+    std::optional<std::filesystem::path> public_base;
+    std::string public_base_name;
+    /// What changed in a step is kept in memory if it fits into this and a 32nd of the weights'
+    /// size. Denser steps are encoded while the trainer waits, and move the baseline more slowly.
+    std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
+};
+
 struct PublishReport {
     std::uint64_t seq = 0;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
-    std::string kind;
+    CommitKind kind = CommitKind::kDelta;
+    bool present = false;  // the run stood there already; nothing was committed
     bool anchored = false;
     bool rewound = false;
     std::uint64_t changed_elements = 0;
@@ -68,6 +73,9 @@ struct PublishReport {
     double upload_seconds = 0;
     double commit_seconds = 0;
     double baseline_seconds = 0;
+
+    /// "present", or the name of its kind.
+    std::string_view kind_text() const { return present ? "present" : name_of(kind); }
 };
 
 class Publisher {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "wisp/control.hpp"
@@ -69,11 +70,23 @@ struct InitReport {
 /// kConflict when there is a run already.
 Result<InitReport> init_run(const Location& where, const InitOptions& options);
 
+enum class CommitKind {
+    kDelta,      // a step, as what changed since the state before
+    kAnchor,     // a step, or the state before, whole
+    kMerge,      // several deltas are to be had as one
+    kFloor,      // what lies below was given up
+    kFence,      // another writer has taken the run
+    kHeartbeat,  // the writer lives
+    kBranch,     // where the run leaves another one
+};
+/// As `wisp log` shows it.
+std::string_view name_of(CommitKind kind);
+
 struct CommitSummary {
     std::uint64_t seq = 0;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
-    std::string kind;
+    CommitKind kind = CommitKind::kDelta;
     std::string writer;
     std::string signer;  // empty: unsigned
     std::int64_t time_ms = 0;

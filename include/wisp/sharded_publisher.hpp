@@ -19,13 +19,12 @@
 
 namespace wisp {
 
-/// Of PublishOptions, `codec` and `public_base` have to be left alone.
 class ShardedPublisher {
   public:
     /// Takes the run. `scratch` keeps who this writer is, and is its alone (kConflict);
     /// a temporary folder when empty.
     static Result<ShardedPublisher> open(const Location& run, const std::filesystem::path& scratch,
-                                         const PublishOptions& options);
+                                         const WriterOptions& options);
     ShardedPublisher(ShardedPublisher&&) noexcept;
     ShardedPublisher& operator=(ShardedPublisher&&) noexcept;
     ~ShardedPublisher();

@@ -164,7 +164,8 @@ void bind_report(nb::module_& module) {
         .def_ro("seq", &PublishReport::seq)
         .def_ro("epoch", &PublishReport::epoch)
         .def_ro("step", &PublishReport::step)
-        .def_ro("kind", &PublishReport::kind)
+        .def_prop_ro("kind",
+                     [](const PublishReport& self) { return std::string(self.kind_text()); })
         .def_ro("anchored", &PublishReport::anchored)
         .def_ro("rewound", &PublishReport::rewound)
         .def_ro("changed_elements", &PublishReport::changed_elements)

@@ -40,7 +40,8 @@ void bind_lines(nb::module_& module) {
         .def_ro("seq", &CommitSummary::seq)
         .def_ro("epoch", &CommitSummary::epoch)
         .def_ro("step", &CommitSummary::step)
-        .def_ro("kind", &CommitSummary::kind)
+        .def_prop_ro("kind",
+                     [](const CommitSummary& self) { return std::string(name_of(self.kind)); })
         .def_ro("writer", &CommitSummary::writer)
         .def_ro("signer", &CommitSummary::signer, "Empty: unsigned.")
         .def_ro("time_ms", &CommitSummary::time_ms)

@@ -151,7 +151,7 @@ ShardCommitter open_committer(const Location& where, const std::vector<SchemaEnt
                               const std::map<std::string, std::string>& metadata,
                               const std::vector<fs::path>& side_files, const OptionalPath& scratch,
                               std::optional<double> expires_after) {
-    PublishOptions options;
+    WriterOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
     options.anchor_every = anchor_every;
@@ -209,7 +209,7 @@ void bind_committer(nb::module_& module) {
         .def_prop_ro("run", [](const ShardCommitter& self) { return self.publisher.run(); });
     module.def("open_shard_committer", &open_committer, "where"_a, "schema"_a, "anchor_every"_a = 0,
                "trust"_a = Trust{}, "sign_key"_a = nb::none(), "certificate"_a = nb::none(),
-               "metadata"_a = PublishOptions().metadata, "side_files"_a = std::vector<fs::path>{},
+               "metadata"_a = WriterOptions().metadata, "side_files"_a = std::vector<fs::path>{},
                "scratch"_a = nb::none(), "expires_after"_a = nb::none());
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/bytes.hpp"
 #include "wisp/result.hpp"
+#include "wisp/run.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
@@ -79,9 +80,6 @@ struct CommitRef {
     std::string hash;
     friend bool operator==(const CommitRef&, const CommitRef&) = default;
 };
-
-enum class CommitKind { kDelta, kAnchor, kMerge, kFloor, kFence, kHeartbeat, kBranch };
-std::string_view name_of(CommitKind kind);
 
 struct Commit {
     std::string run;

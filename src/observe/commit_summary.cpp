@@ -8,7 +8,7 @@ CommitSummary summary_of(const LogEntry& entry) {
     line.seq = commit.seq;
     line.epoch = commit.epoch;
     line.step = commit.state.step;
-    line.kind = name_of(commit.kind);
+    line.kind = commit.kind;
     line.writer = commit.writer;
     line.signer = entry.signer.key_id;
     line.time_ms = commit.time_ms;

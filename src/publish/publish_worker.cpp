@@ -147,7 +147,7 @@ Result<void> PublishWorker::send() {
         report.seq = commit.state.seq;
         report.epoch = commit.epoch;
         report.step = step.step;
-        report.kind = name_of(CommitKind::kDelta);
+        report.kind = CommitKind::kDelta;
         report.state = step.diff.result;
         report.changed_elements = step.diff.changed_elements;
         report.total_elements = step.diff.total_elements;
@@ -231,7 +231,7 @@ Result<void> PublishWorker::beat() {
     }
     WISP_TRY(steps().heartbeat());
     PublishReport report;
-    report.kind = name_of(CommitKind::kHeartbeat);
+    report.kind = CommitKind::kHeartbeat;
     const Commit& head = writer().head().commit;
     report.seq = head.seq;
     report.epoch = head.epoch;

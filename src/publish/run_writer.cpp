@@ -30,7 +30,7 @@ std::string this_writer() {
 
 }  // namespace
 
-RunWriter::RunWriter(CommitLog log, fs::path folder, const PublishOptions& options)
+RunWriter::RunWriter(CommitLog log, fs::path folder, const WriterOptions& options)
     : log_(std::move(log)),
       folder_(std::move(folder)),
       options_(options),
@@ -39,7 +39,7 @@ RunWriter::RunWriter(CommitLog log, fs::path folder, const PublishOptions& optio
       writer_(this_writer()) {}
 
 Result<std::unique_ptr<RunWriter>> RunWriter::open(CommitLog log, fs::path folder,
-                                                   const PublishOptions& options) {
+                                                   const WriterOptions& options) {
     std::unique_ptr<RunWriter> writer(new RunWriter(std::move(log), std::move(folder), options));
     WISP_TRY(writer->clear_outgoing());
     WISP_TRY(writer->begin_epoch());
@@ -181,8 +181,7 @@ Result<StepDraft> RunWriter::draft_step(std::uint64_t step, const DiffReport& di
     if (before && before->step == step && before->digest == diff.result) {
         draft.report.seq = before->seq;
         draft.report.epoch = epoch_;
-        draft.report.kind = "present";
-        draft.present = true;
+        draft.report.present = true;
         return draft;
     }
     if (has_delta && (!before || before->digest != diff.base)) {
@@ -238,7 +237,7 @@ Result<PublishReport> RunWriter::place_step(StepDraft draft, std::optional<Ancho
     report.commit_seconds = timer.seconds();
     report.seq = entry.commit.seq;
     report.epoch = entry.commit.epoch;
-    report.kind = name_of(entry.commit.kind);
+    report.kind = entry.commit.kind;
     return report;
 }
 

@@ -20,7 +20,6 @@ struct StepDraft {
     Commit commit;
     std::optional<StateName> before;  // the state it follows; none on an empty run
     PublishReport report;
-    bool present = false;  // the head is this very step; there is nothing to do
 };
 
 class RunWriter {
@@ -28,7 +27,7 @@ class RunWriter {
     /// Takes the run over. Who this writer is, it remembers in `folder`, where its outgoing files
     /// lie too.
     static Result<std::unique_ptr<RunWriter>> open(CommitLog log, std::filesystem::path folder,
-                                                   const PublishOptions& options);
+                                                   const WriterOptions& options);
 
     /// Reads head and manifest, to learn what became of a commit whose answer was lost.
     Result<void> look();
@@ -57,12 +56,12 @@ class RunWriter {
     std::uint64_t next_step() const;
     std::optional<Milliseconds> commit_life() const;  // until they are stale; nothing: for ever
     const CommitLog& log() const { return log_; }
-    const PublishOptions& options() const { return options_; }
+    const WriterOptions& options() const { return options_; }
 
   private:
     static constexpr int kRaces = 100;
 
-    RunWriter(CommitLog log, std::filesystem::path folder, const PublishOptions& options);
+    RunWriter(CommitLog log, std::filesystem::path folder, const WriterOptions& options);
     Result<void> clear_outgoing() const;
     Result<void> read_head();
     Result<void> load_manifest();  // of the head as it was read
@@ -80,7 +79,7 @@ class RunWriter {
 
     CommitLog log_;
     std::filesystem::path folder_;
-    PublishOptions options_;
+    WriterOptions options_;
     Uploader uploader_;
     std::optional<LogEntry> head_;  // there once the epoch has begun
     Manifest manifest_;

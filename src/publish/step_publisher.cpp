@@ -22,7 +22,7 @@ Result<std::unique_ptr<StepPublisher>> StepPublisher::open(const Location& run, 
                                                            const PublishOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
     WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), baseline.scratch(), options));
-    std::unique_ptr<StepPublisher> steps(new StepPublisher(std::move(writer), baseline));
+    std::unique_ptr<StepPublisher> steps(new StepPublisher(std::move(writer), baseline, options));
     WISP_TRY(steps->follow_head());
     return steps;
 }
@@ -126,7 +126,7 @@ Result<PublishReport> StepPublisher::commit(PreparedStep& step) {
     const bool has_delta = !step.delta.path().empty();
     WISP_ASSIGN(StepDraft draft, writer_->draft_step(step.step, step.diff, has_delta));
     draft.report.diff_seconds = step.seconds;
-    if (draft.present) return draft.report;
+    if (draft.report.present) return draft.report;
     const std::uint64_t epoch = draft.commit.epoch;
     std::optional<AnchorEntry> anchor;
     if (!has_delta) {
@@ -171,7 +171,7 @@ Result<void> StepPublisher::take_over_whole(const PreparedStep& step, const Repl
 
 void StepPublisher::advance(const PreparedStep& step, PublishReport& report) {
     const Stopwatch timer;
-    if (report.kind == "present") return;
+    if (report.present) return;
     const ReplicaRecord after = record_at(at_, writer_->head());
     const auto move = [&]() -> Result<void> {
         if (step.delta.path().empty()) return take_over_whole(step, after);
@@ -208,7 +208,7 @@ Result<void> StepPublisher::publish_anchor(const Weights& source, PublishReport&
 
 void StepPublisher::anchor_if_due(const Weights* source, PublishReport& report) {
     if (source == nullptr) source = baseline_.weights();
-    if (source == nullptr || report.kind == "present" || writer_->needs_reconcile()) return;
+    if (source == nullptr || report.present || writer_->needs_reconcile()) return;
     if (!writer_->anchor_due()) return;
     // The step stands whatever becomes of its anchor. One that was fenced learns it again, for
     // good, at its next commit.

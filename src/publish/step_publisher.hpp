@@ -53,8 +53,9 @@ class StepPublisher {
     RunWriter& writer() { return *writer_; }
 
   private:
-    StepPublisher(std::unique_ptr<RunWriter> writer, Replica& baseline)
-        : writer_(std::move(writer)), options_(writer_->options()), baseline_(baseline) {}
+    StepPublisher(std::unique_ptr<RunWriter> writer, Replica& baseline,
+                  const PublishOptions& options)
+        : writer_(std::move(writer)), options_(options), baseline_(baseline) {}
     const Commit& head() const { return writer_->head().commit; }
     bool has_baseline(const Schema& schema) const;
     DiffOptions diff_options(std::uint64_t step) const;
@@ -75,7 +76,7 @@ class StepPublisher {
                                   AnchorEntry& anchor);
 
     std::unique_ptr<RunWriter> writer_;
-    const PublishOptions& options_;
+    PublishOptions options_;
     Replica& baseline_;
     ReplicaRecord at_;
     bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()

@@ -78,7 +78,7 @@ class TrlWriter {
         if (report_.step < next) {
             WISP_ASSIGN(const bool present, is_present(at));
             if (!present) return another_writer(next - 1);
-            report_.kind = "present";
+            report_.present = true;
         } else if (at) {
             WISP_TRY(publish_delta(at->state));
             ++newest.deltas_since;
@@ -154,7 +154,7 @@ class TrlWriter {
                                     "publish again",
                                     shown(baseline_.label())));
         }
-        report_.kind = "delta";
+        report_.kind = CommitKind::kDelta;
         report_.changed_elements = diff.changed_elements;
         report_.delta_bytes = diff.file_bytes;
         report_.state = diff.result;
@@ -175,7 +175,7 @@ class TrlWriter {
         fs::remove_all(folder, error);
         fs::create_directories(folder, error);
         if (error) return std::unexpected(file_error("create", folder, error.value()));
-        report_.kind = "anchor";
+        report_.kind = CommitKind::kAnchor;
         report_.changed_elements = report_.total_elements;
         WISP_TRY(send_anchor(folder / "model.safetensors"));
         return baseline_.adopt(folder, record());

@@ -34,7 +34,7 @@ TEST_F(PublishFollow, EveryStateArrivesBitForBit) {
     for (std::size_t i = 0; i < 6; ++i) {
         const PublishReport report = publish(publisher, i, i);
         EXPECT_EQ(report.state, steps_.digest(i));
-        EXPECT_EQ(report.kind, i == 0 ? "anchor" : "delta");
+        EXPECT_EQ(report.kind_text(), i == 0 ? "anchor" : "delta");
         EXPECT_TRUE(value_of(follower.catch_up()).moved);
         EXPECT_TRUE(steps_.holds(folder_ / "replica", i));
         EXPECT_EQ(follower.at().step, i);

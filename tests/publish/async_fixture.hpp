@@ -37,7 +37,7 @@ class AsyncFixture : public ::testing::Test {
         const std::lock_guard lock(mutex_);
         if (!report) {
             ++failures_;
-        } else if (report->kind == "heartbeat") {
+        } else if (report->kind == CommitKind::kHeartbeat) {
             ++heartbeats_;
         } else {
             committed_.push_back(report->step);

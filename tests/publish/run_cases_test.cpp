@@ -69,7 +69,7 @@ TEST_F(RunCases, TheSameStepTwiceIsCommittedOnce) {
     value_of(publisher.publish(state(0), 0));
     const PublishReport first = value_of(publisher.publish(state(1), 1));
     const PublishReport again = value_of(publisher.publish(state(1), 1));
-    EXPECT_EQ(again.kind, "present");
+    EXPECT_EQ(again.kind_text(), "present");
     EXPECT_EQ(again.seq, first.seq);
 }
 
@@ -94,7 +94,7 @@ TEST_F(RunCases, AnotherSchemaForcesAnAnchor) {
     write_bytes(folder_ / "other.safetensors", safetensors_file(other));
     const Checkpoint changed = value_of(Checkpoint::open(folder_ / "other.safetensors"));
     const PublishReport report = value_of(publisher.publish(changed, 2));
-    EXPECT_EQ(report.kind, "anchor");
+    EXPECT_EQ(report.kind_text(), "anchor");
     value_of(follower.catch_up());
     EXPECT_EQ(digest(*replica_), value_of(digest_of(changed)));
     EXPECT_EQ(replica_->weights()->schema().digest(), changed.schema().digest());
@@ -113,7 +113,7 @@ TEST_F(RunCases, ADamagedBaselineIsFetchedAgain) {
     write_bytes(folder_ / "baseline" / "model.safetensors", file);
     auto baseline = value_of(open_folder_replica(folder_ / "baseline", cache));
     Publisher publisher = open(*baseline);
-    EXPECT_EQ(value_of(publisher.publish(state(3), 3)).kind, "delta");
+    EXPECT_EQ(value_of(publisher.publish(state(3), 3)).kind_text(), "delta");
     Follower follower = follow(*replica_);
     value_of(follower.catch_up());
     EXPECT_EQ(digest(*replica_), steps_.digest(3));

@@ -202,7 +202,7 @@ class AsyncActor {
         const auto& rows = world_.ledger().find(prefix_)->rows;
         const auto row = rows.find(report->seq);
         world_.tell(actor_, fmt::format("is told of step {} as commit {} ({})", report->step,
-                                        report->seq, report->kind));
+                                        report->seq, report->kind_text()));
         if (row != rows.end() && row->second.commit.state.digest == report->state &&
             row->second.commit.state.step == report->step) {
             return;

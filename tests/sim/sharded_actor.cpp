@@ -129,14 +129,13 @@ class ShardedActor {
 
     void check(const PublishReport& report) {
         world_.tell(actor_, fmt::format("published step {} as commit {} ({})", step_, report.seq,
-                                        report.kind));
+                                        report.kind_text()));
         const RunLedger* ledger = world_.ledger().find(prefix_);
         const auto row = ledger->rows.find(report.seq);
-        const bool right =
-            row != ledger->rows.end() && row->second.commit.makes_state() &&
-            world_.bank().holds(*model_, row->second.commit.state.digest) &&
-            row->second.commit.state.step == step_ &&
-            (report.kind == "present" || row->second.author == door_.store->author());
+        const bool right = row != ledger->rows.end() && row->second.commit.makes_state() &&
+                           world_.bank().holds(*model_, row->second.commit.state.digest) &&
+                           row->second.commit.state.step == step_ &&
+                           (report.present || row->second.author == door_.store->author());
         if (right) return;
         world_.blame(fmt::format("{} believes that step {} is commit {}, which is another's",
                                  actor_.name, step_, report.seq));
@@ -149,7 +148,7 @@ class ShardedActor {
     World::Door door_;
     std::uint64_t steps_left_;
     std::uint64_t pause_ms_;
-    PublishOptions options_;
+    WriterOptions options_;
     std::optional<Model> model_;
     std::uint64_t step_ = 0;
     unsigned variant_ = 0;

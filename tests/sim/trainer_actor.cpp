@@ -174,15 +174,14 @@ class TrainerActor {
             return failed(report.error(), "publish");
         }
         world_.tell(actor_, fmt::format("published step {} as commit {} ({})", step.step,
-                                        report->seq, report->kind));
+                                        report->seq, report->kind_text()));
         const RunLedger* ledger = world_.ledger().find(prefix_);
         const auto row = ledger->rows.find(report->seq);
-        const bool right =
-            row != ledger->rows.end() && row->second.commit.makes_state() &&
-            row->second.commit.state.digest == digest &&
-            row->second.commit.state.step == step.step &&
-            (report->kind == "present" || (row->second.author == door_.store->author() &&
-                                           row->second.commit.epoch == report->epoch));
+        const bool right = row != ledger->rows.end() && row->second.commit.makes_state() &&
+                           row->second.commit.state.digest == digest &&
+                           row->second.commit.state.step == step.step &&
+                           (report->present || (row->second.author == door_.store->author() &&
+                                                row->second.commit.epoch == report->epoch));
         if (right) return true;
         world_.blame(fmt::format("{} believes that step {} is commit {}, which is another's",
                                  actor_.name, step.step, report->seq));

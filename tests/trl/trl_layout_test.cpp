@@ -93,7 +93,7 @@ TEST_P(TrlRoundTrip, EveryStateArrivesProvenWhateverTheNumbersBetween) {
     for (std::size_t i = 0; i < 6; ++i) {
         const std::uint64_t step = 7 * i + 3;
         const PublishReport report = publish(i, step);
-        EXPECT_EQ(report.kind, i == 0 ? "anchor" : "delta");
+        EXPECT_EQ(report.kind_text(), i == 0 ? "anchor" : "delta");
         EXPECT_EQ(report.anchored, i % 2 == 0);
         EXPECT_EQ(is_there(trl_delta_key(step)), i > 0);
         EXPECT_EQ(is_there(trl_anchor_key(step)), i % 2 == 0);
@@ -140,7 +140,7 @@ TEST_F(TrlLayout, AStepMustBeLaterThanTheNewest) {
 TEST_F(TrlLayout, PublishingAStepAgainFindsItThere) {
     publish(0, 0);
     publish(1, 1);
-    EXPECT_EQ(publish(1, 1).kind, "present");
+    EXPECT_EQ(publish(1, 1).kind_text(), "present");
 }
 
 TEST_F(TrlLayout, AnUnchangedStepIsPublishedAndFollowed) {
@@ -154,7 +154,7 @@ TEST_F(TrlLayout, ALostBaselineIsMadeAgainFromTheBucket) {
     publish(0, 0);
     publish(1, 1);
     baseline_ = value_of(open_memory_replica());
-    EXPECT_EQ(publish(2, 2).kind, "delta");
+    EXPECT_EQ(publish(2, 2).kind_text(), "delta");
     auto replica = value_of(open_memory_replica());
     value_of(follower(*replica).catch_up());
     EXPECT_TRUE(holds(*replica, 2));
@@ -175,7 +175,7 @@ TEST_F(TrlLayout, APublishedAnchorIsACheckpoint) {
     publish(0, 0);
     write_bytes(folder_ / "anchor", get(trl_anchor_key(0)));
     EXPECT_TRUE(steps_.holds(folder_ / "anchor", 0));
-    EXPECT_EQ(value_of(inspect(folder_ / "anchor")).kind, "checkpoint");
+    EXPECT_FALSE(value_of(inspect(folder_ / "anchor")).is_delta());
 }
 
 TEST_F(TrlLayout, ADamagedAnchorOfOursIsNotTaken) {
@@ -210,7 +210,7 @@ TEST_F(TrlLayout, ForeignFilesAreFollowedOnTrust) {
     EXPECT_TRUE(value_of(restarted.catch_up()).unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 3));
     // From here on wisp vouches for the whole state, whoever wrote what came before.
-    EXPECT_EQ(publish(4, 22).kind, "delta");
+    EXPECT_EQ(publish(4, 22).kind_text(), "delta");
     EXPECT_FALSE(value_of(restarted.catch_up()).unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 4));
 }
@@ -291,7 +291,7 @@ TEST_F(TrlLayout, ALaterAnchorLeadsPastADamagedDelta) {
     put(trl_delta_key(2), Bytes(9));
     EXPECT_EQ(outcome_of(following.catch_up()), "corrupt");
     const PublishReport mended = publish(3, 3);
-    EXPECT_EQ(mended.kind, "anchor");
+    EXPECT_EQ(mended.kind_text(), "anchor");
     EXPECT_EQ(value_of(following.catch_up()).at.step, 3U);
     EXPECT_TRUE(holds(*replica, 3));
 }

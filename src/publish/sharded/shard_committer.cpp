@@ -24,12 +24,7 @@ ShardCommitter::ShardCommitter(std::optional<PendingFolder> temporary, FolderLoc
 
 Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run,
                                                              const fs::path& scratch,
-                                                             const PublishOptions& options) {
-    if (options.codec != Codec::kCompact || options.public_base) {
-        return fail(ErrorKind::kInvalid,
-                    "a sharded trainer writes compact deltas and whole anchors; leave codec and "
-                    "public base alone");
-    }
+                                                             const WriterOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
     std::optional<PendingFolder> temporary;
     fs::path folder = scratch;
@@ -171,7 +166,7 @@ Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const
         diff.changed_elements = facts.changed_elements;
     }
     WISP_ASSIGN(StepDraft draft, writer_->draft_step(call.step, diff, has_delta));
-    if (draft.present) return draft.report;
+    if (draft.report.present) return draft.report;
     if (draft.commit.epoch != call.epoch) {
         return fail(ErrorKind::kConflict,
                     fmt::format("{} moved on while step {} was being sent; publish again",
@@ -213,7 +208,7 @@ Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const
     }
     WISP_ASSIGN(AnchorEntry anchor, upload_whole(gathered, schema, call));
     PublishReport report;
-    report.kind = name_of(CommitKind::kAnchor);
+    report.kind = CommitKind::kAnchor;
     report.step = call.step;
     report.epoch = call.epoch;
     report.state = call.base;

@@ -16,7 +16,7 @@ class ShardCommitter {
   public:
     static Result<std::unique_ptr<ShardCommitter>> open(const Location& run,
                                                         const std::filesystem::path& scratch,
-                                                        const PublishOptions& options);
+                                                        const WriterOptions& options);
 
     Result<ShardCall> call(const Schema& schema, std::uint64_t step, bool whole);
     Result<PublishReport> commit_shards(const ShardCall& call, const Schema& schema,

@@ -18,7 +18,7 @@ ShardedPublisher::~ShardedPublisher() = default;
 
 Result<ShardedPublisher> ShardedPublisher::open(const Location& run,
                                                 const std::filesystem::path& scratch,
-                                                const PublishOptions& options) {
+                                                const WriterOptions& options) {
     const StopScope scope(options.run.stop);
     WISP_ASSIGN(auto committer, ShardCommitter::open(run, scratch, options));
     return ShardedPublisher(std::make_unique<State>(State{std::move(committer), options.run.stop}));

@@ -38,7 +38,7 @@ class Sharded : public ::testing::Test {
     Schema schema() const { return state(0).schema(); }
 
     ShardedPublisher open(std::uint64_t anchor_every = 0) {
-        PublishOptions options;
+        WriterOptions options;
         options.anchor_every = anchor_every;
         return value_of(ShardedPublisher::open(run_, folder_ / "rank0", options));
     }
@@ -111,7 +111,7 @@ TEST_F(Sharded, AFollowerFollowsInterleavedAnchorsAndDeltas) {
     Follower follower = value_of(Follower::open(run_, *replica, {}));
     for (std::size_t i = 0; i < 6; ++i) {
         const PublishReport report = trainer.publish(publisher, state(i), i);
-        EXPECT_EQ(report.kind, i == 0 ? "anchor" : "delta");
+        EXPECT_EQ(report.kind_text(), i == 0 ? "anchor" : "delta");
         EXPECT_EQ(report.anchored, i % 2 == 0);
         EXPECT_TRUE(value_of(follower.catch_up()).moved);
         EXPECT_TRUE(steps_.holds(folder_ / "replica", i));
@@ -148,13 +148,13 @@ TEST_F(Sharded, AnotherNumberOfRanksGoesOnAndSoDoesOneTrainer) {
         ShardedPublisher publisher = open();
         SimulatedRanks trainer(run_, schema(), ranks, 6);
         if (step > 0) trainer.adopt(state(step - 1));
-        EXPECT_EQ(trainer.publish(publisher, state(step), step).kind,
+        EXPECT_EQ(trainer.publish(publisher, state(step), step).kind_text(),
                   step == 0 ? "anchor" : "delta");
         ++step;
     }
     auto baseline = value_of(open_memory_replica());
     Publisher alone = value_of(Publisher::open(run_, *baseline, {}));
-    EXPECT_EQ(value_of(alone.publish(state(step), step)).kind, "delta");
+    EXPECT_EQ(value_of(alone.publish(state(step), step)).kind_text(), "delta");
 }
 
 TEST_F(Sharded, AStepThatWasNotCommittedLosesNothing) {
@@ -164,7 +164,7 @@ TEST_F(Sharded, AStepThatWasNotCommittedLosesNothing) {
     const ShardCall lost = value_of(publisher.call(trainer.schema(), 1));
     (void)trainer.manifests(lost, state(1));  // and then a rank dies
     const PublishReport report = trainer.publish(publisher, state(2), 2);
-    EXPECT_EQ(report.kind, "delta");
+    EXPECT_EQ(report.kind_text(), "delta");
     EXPECT_EQ(report.state, steps_.digest(2));
 }
 
@@ -191,11 +191,11 @@ TEST_F(Sharded, GoingBackIsARewindAndTheSameStepAgainIsPresent) {
     ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     for (std::size_t i = 0; i < 3; ++i) trainer.publish(publisher, state(i), i);
-    EXPECT_EQ(trainer.publish(publisher, state(2), 2).kind, "present");
+    EXPECT_EQ(trainer.publish(publisher, state(2), 2).kind_text(), "present");
     const PublishReport report = trainer.publish(publisher, state(3), 1);
     EXPECT_TRUE(report.rewound && report.anchored);
     EXPECT_EQ(head().commit.epoch, report.epoch);
-    EXPECT_EQ(trainer.publish(publisher, state(4), 2).kind, "delta");
+    EXPECT_EQ(trainer.publish(publisher, state(4), 2).kind_text(), "delta");
 }
 
 TEST_F(Sharded, ARankWithOtherBlocksThanTheBaseIsNamed) {
