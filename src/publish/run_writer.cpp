@@ -73,7 +73,13 @@ Result<void> RunWriter::read_head() {
     if (!head || head->commit.seq <= head_->commit.seq) return {};
     Lineage history(log_, *head);
     const bool given_up = head_->commit.seq < head->commit.floor;
-    WISP_ASSIGN(const bool ours, given_up ? Result<bool>(true) : history.contains(head_->ref()));
+    const auto found = given_up ? Result<bool>(true) : history.contains(head_->ref());
+    if (!found && found.error().kind == ErrorKind::kGap) {
+        // Retention may have taken the way away meanwhile; then there is a newer head that says so.
+        WISP_ASSIGN(const auto newer, log_.head(head->commit.seq));
+        if (newer && newer->commit.seq > head->commit.seq) return read_head();
+    }
+    WISP_ASSIGN(const bool ours, found);
     // What lapsed with its certificate may be stepped over: the run went on without this writer.
     if (!ours && !log_.counts(*head_)) return std::unexpected(fenced(*head));
     if (!ours) {

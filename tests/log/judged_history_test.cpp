@@ -308,6 +308,29 @@ TEST_F(JudgedHistory, AnOrphanThatIsSentAgainWhileRetentionListsIsKept) {
     EXPECT_EQ(value_of(retain_run(run_, options)).removed_objects, 1U);
 }
 
+TEST_F(JudgedHistory, AWriterThatWasReplacedLearnsSoWhileRetentionTakesItsHistoryAway) {
+    start_unsigned();
+    Publisher replaced = open_publisher();
+    value_of(replaced.publish(state(0), 0));
+    const auto baseline = value_of(open_memory_replica());
+    PublishOptions options = publishing();
+    options.anchor_every = 1;
+    Publisher other = value_of(Publisher::open(run_, *baseline, options));
+    for (std::size_t i = 1; i < 5; ++i) value_of(other.publish(state(i), i));
+    EXPECT_EQ(outcome_of(replaced.publish(state(1), 1)), "fenced");
+    store_->interrupted_at = slot(head_seq() - 1);
+    bool retained = false;
+    store_->meanwhile = [&] {
+        RetainOptions retain;
+        retain.maintenance = maintenance();
+        retain.keep_anchors = 1;
+        retain.grace = Milliseconds(0);
+        retained = value_of(retain_run(run_, retain)).buried_commits > 0;
+    };
+    EXPECT_EQ(outcome_of(replaced.publish(state(1), 1)), "fenced");
+    EXPECT_TRUE(retained);
+}
+
 TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
     start_unsigned();
     Publisher publisher = open_publisher();
