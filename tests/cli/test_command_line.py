@@ -10,7 +10,7 @@ from run_wisp import BINARY, ERROR, USAGE, WRONG_BASE, answer, refused, run, wis
 
 VERBS = ("diff", "apply", "merge", "inspect", "verify", "init", "publish", "follow", "pull", "log",
          "status", "dashboard", "report", "compact", "retain", "scrub", "export", "key", "doctor",
-         "demo", "completion")
+         "completion")
 
 
 def calls(chain, tmp_path):
