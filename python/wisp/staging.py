@@ -209,14 +209,14 @@ class Stager:
             size = item_size(source)
             first = 0
             while first < count:
-                room = (self._group_bytes - used) // size // _native.PIECE_ELEMENTS
+                room = (self._group_bytes - used) // size // _native.BLOCK_ELEMENTS
                 if room == 0:
                     if not group.pieces:
                         raise InvalidError(f"{self._group_bytes} bytes are too few for a group")
                     yield group
                     turn, used, group = 1 - turn, 0, _Group([], [])
                     continue
-                taken = min(count - first, room * _native.PIECE_ELEMENTS)
+                taken = min(count - first, room * _native.BLOCK_ELEMENTS)
                 target, view = self._buffer(turn, source, used, taken, size)
                 group.staged.append((flat[first : first + taken], target))
                 group.pieces.append((index, first, view, False))

@@ -79,7 +79,7 @@ class ShardedPublisher(OfOneProcess):
         scratch: str | os.PathLike[str] | None = None,
         expires_after: float | None = None,
         threads: int = 0,
-        log2_block_elements: int = _native.SHARD_LOG2_BLOCK_ELEMENTS,
+        log2_block_elements: int = _native.LOG2_BLOCK_ELEMENTS,
         exit_timeout: float = 30.0,
     ) -> None:
         if not dist.is_initialized():
