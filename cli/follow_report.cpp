@@ -130,7 +130,7 @@ void FollowReporter::finish(const FollowReport& report, bool stopped, double sec
                     {"lag_steps", report.lag_steps},
                     {"reached_until", report.reached_until},
                     {"stale", report.expired},
-                    {"unproven", report.unproven},
+                    {"unproven", at.unproven},
                     {"stopped", stopped},
                     {"applied", totals_.applied},
                     {"joined", totals_.joined},

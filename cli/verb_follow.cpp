@@ -129,20 +129,6 @@ class Audience {
     std::optional<EventLog> log_;
 };
 
-Result<FollowReport> follow_trl(const FollowArguments& arguments, const Location& where,
-                                Replica& replica, const FollowOptions& options) {
-    auto follower = TrlFollower::open(where, replica, options);
-    if (!follower) return std::unexpected(std::move(follower).error());
-    if (!arguments.once) return follower->follow();
-    auto report = follower->catch_up();
-    if (report && report->at.state_seq == 0) {
-        return fail(ErrorKind::kNoRun,
-                    fmt::format("there is nothing in TRL's layout at {}; check the address",
-                                printable(arguments.run)));
-    }
-    return report;
-}
-
 Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& reporter) {
     auto access = open_run(arguments.run, arguments.trust);
     if (!access) return std::unexpected(std::move(access).error());
@@ -175,10 +161,16 @@ Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& re
         audience->tell(event);
         return {};
     };
-    if (trl) return follow_trl(arguments, access->where, **replica, options);
-    auto follower = Follower::open(access->where, **replica, options);
+    auto follower = trl ? open_trl_follower(access->where, **replica, options)
+                        : Follower::open(access->where, **replica, options);
     if (!follower) return std::unexpected(std::move(follower).error());
-    return arguments.once ? follower->catch_up() : follower->follow();
+    auto report = arguments.once ? follower->catch_up() : follower->follow();
+    if (trl && arguments.once && report && report->at.state_seq == 0) {
+        return fail(ErrorKind::kNoRun,
+                    fmt::format("there is nothing in TRL's layout at {}; check the address",
+                                printable(arguments.run)));
+    }
+    return report;
 }
 
 int drive(const FollowArguments& arguments) {

@@ -36,7 +36,7 @@ struct FollowEvent {
     double fetch_seconds = 0;
     double verify_seconds = 0;
     double apply_seconds = 0;  // decode, journal and write
-    bool unproven = false;     // on the word of files that carry no digest: wisp/trl_layout.hpp
+    bool unproven = false;     // as in ReplicaRecord
     std::string fault;         // of kFault: what went wrong and was worked around
     ErrorKind fault_kind = ErrorKind::kInternal;
 };
@@ -65,17 +65,20 @@ struct FollowReport {
     ReplicaRecord at;
     bool moved = false;
     bool reached_until = false;
-    bool unproven = false;  // as in FollowEvent
-    bool expired = false;   // the head's expiry, or max_staleness, has passed
+    bool expired = false;  // the head's expiry, or max_staleness, has passed
     std::uint64_t head_seq = 0;
     std::uint64_t lag_steps = 0;
 };
 
+class FollowSource;
+
 class Follower {
   public:
-    /// Loads and proves the replica. It must outlive the follower.
+    /// Of a run; open_trl_follower() in wisp/trl_layout.hpp is the other way to one. Loads and
+    /// proves the replica, which must outlive the follower.
     static Result<Follower> open(const Location& run, Replica& replica,
                                  const FollowOptions& options);
+    explicit Follower(std::unique_ptr<FollowSource> source);
     Follower(Follower&&) noexcept;
     Follower& operator=(Follower&&) noexcept;
     ~Follower();
@@ -92,7 +95,6 @@ class Follower {
 
   private:
     struct State;
-    explicit Follower(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
 

@@ -30,6 +30,7 @@ struct ReplicaRecord {
     std::uint64_t state_seq = 0;  // the commit that made its state; 0: it has none
     std::uint64_t step = 0;
     StateDigest state;
+    bool unproven = false;  // on the word of files that carry no digest: wisp/trl_layout.hpp
     std::uint64_t chain_id = 0;
     std::uint64_t cumulative_delta_bytes = 0;
     std::uint64_t state_index = 0;
@@ -42,6 +43,7 @@ inline void forget_state(ReplicaRecord& record) {
     record.state_seq = record.step = record.chain_id = record.cumulative_delta_bytes =
         record.state_index = 0;
     record.state = {};
+    record.unproven = false;
 }
 
 /// A replica in memory has moved from one state to another. Blocks are in order of tensors and

@@ -41,30 +41,12 @@ Result<PublishReport> publish_trl(const Location& where, Replica& baseline, cons
                                   std::optional<std::uint64_t> step,
                                   const TrlPublishOptions& options = {});
 
-/// Brings a replica to the newest step and keeps it there. Used as Follower is; no heartbeats, and
-/// of FollowOptions::run only the clock, the seed and the stop token count.
-class TrlFollower {
-  public:
-    /// Loads and proves the replica. It must outlive the follower.
-    static Result<TrlFollower> open(const Location& where, Replica& replica,
-                                    const FollowOptions& options);
-    TrlFollower(TrlFollower&&) noexcept;
-    TrlFollower& operator=(TrlFollower&&) noexcept;
-    ~TrlFollower();
-
-    /// Goes to the newest state there is. kCorrupt: a file is damaged, or not written to its end
-    /// yet; the last good state is kept, and the next call tries again. An empty bucket is no
-    /// failure. kGap: there is no anchor to start from, and no base.
-    Result<FollowReport> catch_up();
-    /// catch_up() again and again until the step is reached, a failure that does not heal, or a
-    /// stop.
-    Result<FollowReport> follow();
-    const ReplicaRecord& at() const;
-
-  private:
-    struct State;
-    explicit TrlFollower(std::unique_ptr<State> state);
-    std::unique_ptr<State> state_;
-};
+/// Follows such a bucket. No heartbeats, take_next() is catch_up(), and of FollowOptions::run only
+/// the clock, the seed and the stop token count. catch_up() has failures of its own: kCorrupt, when
+/// a file is damaged or not written to its end yet; the last good state is kept, and the next call
+/// tries again, as follow() does. kGap: there is no anchor to start from, and no base. An empty
+/// bucket is no failure.
+Result<Follower> open_trl_follower(const Location& where, Replica& replica,
+                                   const FollowOptions& options);
 
 }  // namespace wisp

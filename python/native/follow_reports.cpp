@@ -56,7 +56,7 @@ void bind_follow_reports(nb::module_& module) {
         .def_prop_ro("has_state", [](const FollowReport& self) { return self.at.state_seq != 0; })
         .def_prop_ro("state", [](const FollowReport& self) { return to_text(self.at.state); })
         .def_ro("moved", &FollowReport::moved)
-        .def_ro("unproven", &FollowReport::unproven)
+        .def_prop_ro("unproven", [](const FollowReport& self) { return self.at.unproven; })
         .def_ro("expired", &FollowReport::expired)
         .def_ro("head_seq", &FollowReport::head_seq)
         .def_ro("lag_steps", &FollowReport::lag_steps);

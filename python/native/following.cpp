@@ -6,7 +6,6 @@
 
 #include <mutex>
 #include <stop_token>
-#include <variant>
 
 #include "bindings.hpp"
 #include "calls.hpp"
@@ -157,12 +156,8 @@ class FollowSession {
         const std::scoped_lock lock(mutex_);
         stop_ = std::stop_source();
     }
-    Result<FollowReport> catch_up() {
-        return moved([](auto& follower) { return follower.catch_up(); });
-    }
-    Result<FollowReport> follow() {
-        return moved([](auto& follower) { return follower.follow(); });
-    }
+    Result<FollowReport> catch_up() { return moved(&Follower::catch_up); }
+    Result<FollowReport> follow() { return moved(&Follower::follow); }
     void halt() {
         {
             const std::scoped_lock lock(mutex_);
@@ -196,12 +191,12 @@ class FollowSession {
     /// Whether the whole state is what it should be; if not, the next move takes it anew.
     Result<bool> prove() {
         const Weights* weights = replica_ ? replica_->weights() : nullptr;
-        if (!follower_ || weights == nullptr || at().state_seq == 0) {
+        if (!follower_ || weights == nullptr || follower_->at().state_seq == 0) {
             return fail(ErrorKind::kNotFound, "there is no state yet to prove; sync first");
         }
         auto digest = digest_of(*weights, options_.threads);
         if (!digest) return std::unexpected(std::move(digest).error());
-        if (*digest == at().state) return true;
+        if (*digest == follower_->at().state) return true;
         follower_.reset();
         if (auto gone = replica_->discard(); !gone) {
             return std::unexpected(std::move(gone).error());
@@ -243,28 +238,20 @@ class FollowSession {
         return stop_.get_token();
     }
 
-    template <class Move>
-    Result<FollowReport> moved(Move&& by) {
+    Result<FollowReport> moved(Result<FollowReport> (Follower::*by)()) {
         const StopScope scope(stop_token());
         if (auto opened = open(); !opened) return std::unexpected(std::move(opened).error());
-        return std::visit(by, *follower_);
+        return ((*follower_).*by)();
     }
 
     Result<void> open() {
         if (follower_) return {};
         if (!replica_) return fail(ErrorKind::kInvalid, "this follower is closed");
-        return trl_layout_ ? open_as<TrlFollower>() : open_as<Follower>();
-    }
-    template <class AnyFollower>
-    Result<void> open_as() {
-        auto opened = AnyFollower::open(where_, *replica_, options_);
+        auto opened = trl_layout_ ? open_trl_follower(where_, *replica_, options_)
+                                  : Follower::open(where_, *replica_, options_);
         if (!opened) return std::unexpected(std::move(opened).error());
         follower_.emplace(std::move(*opened));
         return {};
-    }
-    const ReplicaRecord& at() const {
-        return std::visit(
-            [](const auto& follower) -> const ReplicaRecord& { return follower.at(); }, *follower_);
     }
 
     Result<void> tell(const FollowEvent& event) {
@@ -286,7 +273,7 @@ class FollowSession {
     mutable std::mutex mutex_;                  // of stop_
     std::stop_source stop_;
     std::unique_ptr<GuardedReplica> replica_;
-    std::optional<std::variant<Follower, TrlFollower>> follower_;
+    std::optional<Follower> follower_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t kChunkBytes = 16 << 20;
 constexpr std::uint64_t kLargeChunkBytes = 64 << 20;  // where requests are counted
-constexpr int kShortReads = 3;
+constexpr int kShortReads = 3;  // a reply may be cut, which the store cannot tell
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kDoneSuffix = ".done";
 constexpr std::string_view kSumSuffix = ".sum";
@@ -119,22 +119,14 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     }
     const fs::path partial = folder_ / (path.filename().string() + std::string(kPartialSuffix));
     const fs::path done = folder_ / (path.filename().string() + std::string(kDoneSuffix));
-    for (int attempt = 0;; ++attempt) {
-        WISP_TRY(fetch_chunks(from, file, partial));
-        auto proven = verify(file, partial);
-        if (proven && file.interleaved) proven = assemble(partial, path);
-        fs::remove(done, error);
-        if (proven) break;
-        // Whatever came, it was not the object: take nothing of it over into a second try.
-        fs::remove(partial, error);
-        if (proven.error().kind != ErrorKind::kCorrupt || attempt == 1) {
-            return std::unexpected(proven.error());
-        }
-    }
-    if (file.interleaved) {
-        fs::remove(partial, error);
-        return path;
-    }
+    WISP_TRY(fetch_chunks(from, file, partial));
+    auto proven = verify(file, partial);
+    if (proven && file.interleaved) proven = assemble(partial, path);
+    fs::remove(done, error);
+    // Whatever came, if it was not the object, nothing of it is taken over into another try.
+    if (!proven || file.interleaved) fs::remove(partial, error);
+    if (!proven) return std::unexpected(std::move(proven).error());
+    if (file.interleaved) return path;
     fs::rename(partial, path, error);
     if (error) return std::unexpected(file_error("rename to", path, error.value()));
     return path;

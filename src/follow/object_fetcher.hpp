@@ -26,9 +26,9 @@ class ObjectFetcher {
     /// `folder` is made when needed; what lies in it may be removed at any time between calls.
     ObjectFetcher(const Location& run, std::filesystem::path folder, unsigned parallel);
 
-    /// The local path. kGap when an object is gone, kCorrupt when it is not of the size its commit
-    /// says, or not what its hash says even when fetched again. kNoSpace. Memory is bounded,
-    /// whatever a commit says.
+    /// The local path. kGap when an object is gone, kCorrupt when what came is not of the size or
+    /// not of the hash that its commit says: whoever asks again gets it anew. kNoSpace. Memory is
+    /// bounded, whatever a commit says.
     Result<std::filesystem::path> fetch(const StoredFile& file);
     FetchCounts take_counts() { return std::exchange(counts_, {}); }
     /// Removes everything fetched except files that are still being fetched.

@@ -22,6 +22,7 @@ nlohmann::ordered_json to_json(const ReplicaRecord& record) {
             {"state_seq", record.state_seq},
             {"step", record.step},
             {"state", to_text(record.state)},
+            {"unproven", record.unproven},
             {"chain_id", record.chain_id},
             {"cumulative_delta_bytes", record.cumulative_delta_bytes},
             {"state_index", record.state_index},
@@ -38,6 +39,7 @@ ReplicaRecord parse_record(FieldReader in) {
     record.state_seq = in.number("state_seq");
     record.step = in.number("step");
     record.state = in.digest("state");
+    record.unproven = in.flag("unproven");
     record.chain_id = in.number("chain_id");
     record.cumulative_delta_bytes = in.number("cumulative_delta_bytes");
     record.state_index = in.number("state_index");

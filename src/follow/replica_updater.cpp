@@ -17,18 +17,19 @@ namespace {
 
 // Deltas that are decoded over each other in one pass; each costs a few buffers.
 constexpr std::size_t kBatch = 32;
-constexpr int kDetours = 64;
+constexpr int kTries = 64;
 
 void stand_at(ReplicaRecord& record, const StateName& state) {
     record.state_seq = state.seq;
     record.step = state.step;
     record.state = state.digest;
+    record.unproven = false;
     record.chain_id = state.chain_id;
     record.cumulative_delta_bytes = state.cumulative_delta_bytes;
     record.state_index = state.state_index;
 }
 
-/// Worth another way: the object is gone, or not what it should be.
+/// Worth another try: the object is gone, or not what it should be.
 bool is_lost(const Error& error) {
     return error.kind == ErrorKind::kGap || error.kind == ErrorKind::kCorrupt;
 }
@@ -62,6 +63,15 @@ ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry) {
     return after;
 }
 
+Result<fs::path> make_incoming(const Replica& replica) {
+    const fs::path folder = replica.scratch() / "incoming";
+    std::error_code error;
+    fs::remove_all(folder, error);
+    fs::create_directories(folder, error);
+    if (error) return std::unexpected(file_error("create", folder, error.value()));
+    return folder;
+}
+
 ReplicaUpdater::ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
                                ReplicaUpdaterOptions options)
     : log_(log),
@@ -75,11 +85,16 @@ Result<void> ReplicaUpdater::tell(Moved moved) {
     return options_.on_moved ? options_.on_moved(moved) : Result<void>{};
 }
 
+void ReplicaUpdater::avoid(const StoredFile& file) {
+    for (const StoredPart& part : file.parts) avoid_.insert(part.key);
+}
+
 Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file) {
     auto path = fetcher_.fetch(file);
-    if (!path && is_lost(path.error())) {
-        for (const StoredPart& part : file.parts) avoid_.insert(part.key);
-    }
+    if (path || !is_lost(path.error())) return path;
+    // What is gone is gone; what came damaged may have been so on its way here, once.
+    const bool is_corrupt = path.error().kind == ErrorKind::kCorrupt;
+    if (!is_corrupt || !damaged_.insert(file.parts.front().key).second) avoid(file);
     return path;
 }
 
@@ -100,7 +115,7 @@ Result<void> ReplicaUpdater::take(const LogEntry& next) {
     }
     Moved moved;
     if (commit.delta) {
-        WISP_ASSIGN(const fs::path delta, fetch(*commit.delta));
+        WISP_ASSIGN(const fs::path delta, fetcher_.fetch(*commit.delta));
         const Stopwatch timer;
         WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
         moved.apply_seconds = timer.seconds();
@@ -127,47 +142,73 @@ Error ReplicaUpdater::no_way(const Manifest& manifest, const StateName& target) 
                               target.step, shown(log_.where().url))};
 }
 
-Result<void> ReplicaUpdater::go(const LogEntry& head, const StateName& target) {
-    Lineage history(log_, head);
-    return go(history, target);
+Result<void> ReplicaUpdater::go(Lineage& history, const StateName& target) {
+    Aim there;
+    there.newest = [&]() -> Result<Lineage*> { return &history; };
+    there.target = [&](Lineage&) -> Result<std::optional<StateName>> { return target; };
+    WISP_TRY(go(there));
+    return {};
 }
 
-Result<void> ReplicaUpdater::go(Lineage& history, const StateName& target) {
-    const LogEntry& head = history.head();
-    // What came damaged or not at all may be well by now.
-    avoid_.clear();
-    for (int detour = 0;; ++detour) {
-        if (at_.state_seq == target.seq && at_.state == target.digest) {
-            WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
-            WISP_TRY(replica_.save(after));
-            at_ = after;
-            return {};
+/// The one place that decides to try again. A try that failed is followed by another only when that
+/// one is different: there is something more to avoid, or to ask for a second time; the weights
+/// here were given up; or there is a newer head, whose manifest leads around what retention took
+/// away. So a bucket at rest runs out of reasons, and one that changes faster than it can be read
+/// runs out of tries.
+Result<bool> ReplicaUpdater::go(const Aim& aim) {
+    std::optional<Error> failed;
+    std::uint64_t aimed_at = 0;
+    bool has_news = false;
+    for (int tries = 1;; ++tries) {
+        WISP_ASSIGN(Lineage* const history, aim.newest());
+        const bool is_newer = history != nullptr && history->head().commit.seq > aimed_at;
+        if (failed && !has_news && !is_newer) return std::unexpected(*failed);
+        if (history == nullptr) return false;
+        if (failed && options_.on_fault) WISP_TRY(options_.on_fault(*failed));
+        if (is_newer) {
+            // Another manifest; and what came damaged or not at all may be well by now.
+            aimed_at = history->head().commit.seq;
+            avoid_.clear();
+            damaged_.clear();
         }
-        WISP_ASSIGN(const Manifest manifest, log_.manifest_of(head));
-        FetchPlanRequest request;
-        request.target = target;
-        request.floor = head.commit.floor;
-        request.avoid = avoid_;
-        if (at_.state_seq != 0 && replica_.weights() != nullptr) request.here = state_of(at_);
-        WISP_ASSIGN(request.base, base_digest());
-        const auto plan = plan_fetch(manifest, request);
-        if (!plan) {
-            return std::unexpected(no_way(manifest, target));
+        const std::size_t known = known_losses();
+        auto went = try_once(*history, aim);
+        if (went || tries == kTries) return went;
+        failed = std::move(went).error();
+        has_news = known_losses() > known;
+        if (is_lost(*failed)) continue;
+        if (failed->kind != ErrorKind::kWrongBase || at_.state_seq == 0) {
+            return std::unexpected(*failed);
         }
-        const std::size_t avoided = avoid_.size();
-        auto moved = travel(history, target, *plan);
-        if (moved) return {};
-        const Error error = std::move(moved).error();
-        const bool damaged = error.kind == ErrorKind::kWrongBase && at_.state_seq != 0;
-        const bool detour_known = is_lost(error) && avoid_.size() > avoided;
-        if (detour == kDetours || (!damaged && !detour_known)) return std::unexpected(error);
-        if (options_.on_fault) WISP_TRY(options_.on_fault(error));
-        if (damaged) {
-            // The weights here are not what they should be: only a whole state can mend them.
-            WISP_TRY(replica_.discard());
-            forget_state(at_);
-        }
+        // The weights here are not what they should be: only a whole state can mend them.
+        if (options_.on_fault) WISP_TRY(options_.on_fault(*failed));
+        WISP_TRY(replica_.discard());
+        forget_state(at_);
+        failed.reset();
     }
+}
+
+Result<bool> ReplicaUpdater::try_once(Lineage& history, const Aim& aim) {
+    WISP_ASSIGN(const auto target, aim.target(history));
+    if (!target) return false;
+    const LogEntry& head = history.head();
+    if (at_.state_seq == target->seq && at_.state == target->digest) {
+        WISP_ASSIGN(const ReplicaRecord after, record_of(history, *target));
+        WISP_TRY(replica_.save(after));
+        at_ = after;
+        return true;
+    }
+    WISP_ASSIGN(const Manifest manifest, log_.manifest_of(head));
+    FetchPlanRequest request;
+    request.target = *target;
+    request.floor = head.commit.floor;
+    request.avoid = avoid_;
+    if (at_.state_seq != 0 && replica_.weights() != nullptr) request.here = state_of(at_);
+    WISP_ASSIGN(request.base, base_digest());
+    const auto plan = plan_fetch(manifest, request);
+    if (!plan) return std::unexpected(no_way(manifest, *target));
+    WISP_TRY(travel(history, *target, *plan));
+    return true;
 }
 
 Result<void> ReplicaUpdater::travel(Lineage& history, const StateName& target,
@@ -216,9 +257,13 @@ Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_all(Lineage& hi
     std::vector<Stage> stages;
     for (const FetchStep& fetch_step : plan.steps) {
         if (!fetch_step.merged_delta) {
+            const std::size_t known = damaged_.size();
             auto walked = fetch_walk(history, fetch_step, stages);
             if (walked) continue;
-            if (is_lost(walked.error())) avoid_.insert(std::to_string(fetch_step.to.seq));
+            const bool may_be_well = damaged_.size() > known;
+            if (is_lost(walked.error()) && !may_be_well) {
+                avoid_.insert(std::to_string(fetch_step.to.seq));
+            }
             return std::unexpected(std::move(walked).error());
         }
         WISP_ASSIGN(fs::path delta, fetch(*fetch_step.merged_delta));
@@ -300,11 +345,7 @@ Result<void> ReplicaUpdater::apply_staged(const fs::path& folder, const StateNam
 
 /// A checkpoint folder at the state the plan starts from, proven as a whole.
 Result<fs::path> ReplicaUpdater::build_start(const FetchPlan& plan) {
-    const fs::path folder = replica_.scratch() / "incoming";
-    std::error_code error;
-    fs::remove_all(folder, error);
-    fs::create_directories(folder, error);
-    if (error) return std::unexpected(file_error("create", folder, error.value()));
+    WISP_ASSIGN(const fs::path folder, make_incoming(replica_));
     const bool from_base = plan.start == FetchPlan::Start::kBase || plan.anchor->base;
     if (from_base) {
         WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
@@ -318,6 +359,7 @@ Result<fs::path> ReplicaUpdater::build_start(const FetchPlan& plan) {
                 WISP_ASSIGN(const Checkpoint base, Checkpoint::open(folder));
                 WISP_TRY(patch_unguarded(base, *plan.anchor->base, {path}, options_.threads));
             } else {
+                std::error_code error;
                 fs::rename(path, folder / file.name, error);
                 if (error) return std::unexpected(file_error("move", path, error.value()));
             }
@@ -329,9 +371,7 @@ Result<fs::path> ReplicaUpdater::build_start(const FetchPlan& plan) {
                        (!plan.anchor || checkpoint.schema().digest() == plan.anchor->schema);
     if (right) return folder;
     if (plan.anchor) {
-        for (const StoredFile& file : plan.anchor->files) {
-            for (const StoredPart& part : file.parts) avoid_.insert(part.key);
-        }
+        for (const StoredFile& file : plan.anchor->files) avoid(file);
     }
     return fail(ErrorKind::kCorrupt,
                 fmt::format("the anchor of step {} does not hold the state its "

@@ -1,5 +1,5 @@
 // Takes a replica along a fetch plan: fetches, proves, applies; and brings it to a state by
-// whatever way is left when objects turn out to be missing or damaged.
+// whatever way is left when objects turn out to be missing or damaged, or the run moves on.
 #pragma once
 
 #include <functional>
@@ -32,6 +32,14 @@ struct ReplicaUpdaterOptions {
     std::function<Result<void>(const Error&)> on_fault;
 };
 
+/// Where to go. Asked before every try, since the run may have moved on meanwhile.
+struct Aim {
+    /// The history of the newest head; null: stay.
+    std::function<Result<Lineage*>()> newest;
+    /// The state in it; nothing: stay.
+    std::function<Result<std::optional<StateName>>(Lineage&)> target;
+};
+
 class ReplicaUpdater {
   public:
     /// `at` is where the replica stands; kept up to date. All must outlive the updater.
@@ -41,9 +49,10 @@ class ReplicaUpdater {
     /// By the one commit that follows where the replica stands; kWrongBase when it does not start
     /// from there.
     Result<void> take(const LogEntry& next);
-    /// To `target`, a state at or before `head`, by the cheapest way that works. `head` is where
-    /// the log is taken to have been followed to. kGap when no way is left.
-    Result<void> go(const LogEntry& head, const StateName& target);
+    /// By the cheapest way that works. The head aimed at is where the log is taken to have been
+    /// followed to. False: it was to stay. kGap when no way is left.
+    Result<bool> go(const Aim& aim);
+    /// To `target`, a state of `history`, whatever the run does meanwhile.
     Result<void> go(Lineage& history, const StateName& target);
 
   private:
@@ -52,12 +61,15 @@ class ReplicaUpdater {
         std::filesystem::path delta;
         StateName to;
     };
+    Result<bool> try_once(Lineage& history, const Aim& aim);
     Error no_way(const Manifest& manifest, const StateName& target) const;
     Result<void> travel(Lineage& history, const StateName& target, const FetchPlan& plan);
     Result<std::vector<Stage>> fetch_all(Lineage& history, const FetchPlan& plan);
     Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step,
                             std::vector<Stage>& stages);
     Result<std::filesystem::path> fetch(const StoredFile& file);
+    void avoid(const StoredFile& file);
+    std::size_t known_losses() const { return avoid_.size() + damaged_.size(); }
     Result<std::filesystem::path> build_start(const FetchPlan& plan);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
     Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
@@ -71,9 +83,13 @@ class ReplicaUpdater {
     ReplicaRecord& at_;
     ReplicaUpdaterOptions options_;
     ObjectFetcher fetcher_;
-    std::set<std::string> avoid_;
+    std::set<std::string> avoid_;    // as in FetchPlanRequest
+    std::set<std::string> damaged_;  // keys of files that came damaged once
     std::optional<StateDigest> base_digest_;
 };
+
+/// An empty folder in a replica's scratch, for a checkpoint that it is to adopt.
+Result<std::filesystem::path> make_incoming(const Replica& replica);
 
 StateName state_of(const ReplicaRecord& record);
 /// The record of a replica that has taken in `entry`: how far the log was followed, and the state

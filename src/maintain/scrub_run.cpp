@@ -157,12 +157,13 @@ class Scrubber {
         WISP_ASSIGN(const auto replica,
                     open_folder_replica(work.path() / "replica", folder_options));
         WISP_TRY(replica->load());
+        Lineage history(log_, head);
         ReplicaRecord at;
         ReplicaUpdater updater(log_, *replica, at,
                                {options_.threads, options_.parallel, options_.base, {}, {}});
         ObjectFetcher fetcher(log_.where(), work.path() / "merged_deltas", options_.parallel);
         const auto arrive = [&](const StateName& state) -> Result<void> {
-            if (const auto gone = updater.go(head, state); !gone) {
+            if (const auto gone = updater.go(history, state); !gone) {
                 if (gone.error().kind == ErrorKind::kUnavailable) return gone;
                 found(step_text(state.step), gone.error().text, "publish an anchor");
                 return {};

@@ -101,13 +101,13 @@ class TrlWriter {
         follow.threads = options_.threads;
         follow.parallel_fetches = options_.parallel_fetches;
         follow.accept_rewind = true;
-        WISP_ASSIGN(TrlFollower follower, TrlFollower::open(where_, baseline_, follow));
+        WISP_ASSIGN(Follower follower, open_trl_follower(where_, baseline_, follow));
         const auto caught = follower.catch_up();
         report_.baseline_seconds += start.seconds();
         if (caught) {
             const ReplicaRecord& at = follower.at();
             if (at.state_seq == 0) return std::optional<TrlStand>{};
-            return std::optional(TrlStand{at.step, at.state, at.epoch == 1});
+            return std::optional(TrlStand{at.step, at.state, !at.unproven});
         }
         switch (caught.error().kind) {
             // A whole anchor mends a bucket whose newest state is lost.

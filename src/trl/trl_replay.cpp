@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/shard_index.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/delta_layout.hpp"
 #include "delta/delta_writer.hpp"
@@ -139,10 +140,10 @@ std::string trl_run_id(const Location& where) {
 ReplicaRecord trl_record(const std::string& run, const TrlStand& stand) {
     ReplicaRecord record;
     record.run = run;
-    record.epoch = stand.proven ? 1 : 0;
     record.seq = record.state_seq = record.state_index = stand.step + 1;
     record.step = stand.step;
     record.state = stand.state;
+    record.unproven = !stand.proven;
     return record;
 }
 
@@ -163,6 +164,17 @@ Result<TrlStand> unpack_anchor(TrlBucket& bucket, const TrlObject& object,
     WISP_TRY(write_weights(anchor, folder / "model.safetensors"));
     bucket.clear();
     return TrlStand{object.step, state, promised.has_value()};
+}
+
+Result<void> copy_base(const fs::path& base, const fs::path& folder, bool without_weights) {
+    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(base));
+    WISP_ASSIGN(auto files, files_of(checkpoint));
+    if (without_weights) {
+        std::erase_if(files, [](const CheckpointSource& file) {
+            return file.weights || file.name == kShardIndexName;
+        });
+    }
+    return copy_files(files, folder);
 }
 
 Result<TrlMove> move_from(const Weights& current, const TrlObject& object, const fs::path& file,

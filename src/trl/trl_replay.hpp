@@ -20,7 +20,7 @@ struct TrlStand {
     StateDigest state;
     bool proven = false;  // its writer vouches for the digest
 };
-/// Steps count as commits from 1 on; epoch 1 stands for a proven state, 0 for one on trust.
+/// Steps count as commits from 1 on. There are no epochs.
 ReplicaRecord trl_record(const std::string& run, const TrlStand& stand);
 
 /// Makes an anchor a checkpoint in `folder` that any loader takes. kCorrupt when it is damaged, or
@@ -28,6 +28,10 @@ ReplicaRecord trl_record(const std::string& run, const TrlStand& stand);
 Result<TrlStand> unpack_anchor(TrlBucket& bucket, const TrlObject& object,
                                const std::optional<Schema>& whole,
                                const std::filesystem::path& folder, unsigned threads);
+
+/// The files of a base for `folder`, or only those beside its weights.
+Result<void> copy_base(const std::filesystem::path& base, const std::filesystem::path& folder,
+                       bool without_weights);
 
 /// A delta that leads from `current` to an object's state: the file itself, or for an anchor what
 /// it changes. Tensors that an anchor lacks are taken to be unchanged, as TRL leaves them out.

@@ -1,6 +1,8 @@
 // A run from end to end over a store in memory: what is published is what replicas hold.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "checkpoint_steps.hpp"
 #include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
@@ -51,6 +53,39 @@ TEST_F(PublishFollow, ALateJoinerArrivesAtTheNewestState) {
     Follower follower = value_of(Follower::open(run_, *replica, {}));
     EXPECT_TRUE(value_of(follower.catch_up()).moved);
     EXPECT_EQ(value_of(digest_of(*replica->weights())), steps_.digest(5));
+}
+
+/// Flips a bit in the first so many answers for each data object.
+class LossyStore : public MemoryStore {
+  public:
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override {
+        auto count = MemoryStore::read(key, offset, into);
+        if (!key.ends_with(".safetensors")) return count;
+        if (asked_[key]++ < damaged && count) into[*count / 2] ^= std::byte{1};
+        return count;
+    }
+    int damaged = 0;
+
+  private:
+    std::map<std::string, int> asked_;
+};
+
+TEST_F(PublishFollow, WhatComesDamagedIsAskedForOnceMore) {
+    for (const int damaged : {1, 2}) {
+        const auto store = std::make_shared<LossyStore>();
+        run_.store = store;
+        value_of(init_run(run_, {}));
+        auto baseline = value_of(open_memory_replica());
+        Publisher publisher = value_of(Publisher::open(run_, *baseline, {}));
+        for (std::size_t i = 0; i < 3; ++i) publish(publisher, i, i);
+        store->damaged = damaged;
+        auto replica = value_of(open_memory_replica());
+        Follower follower = value_of(Follower::open(run_, *replica, {}));
+        // The one anchor and its deltas are the only way.
+        EXPECT_EQ(outcome_of(follower.catch_up()), damaged == 1 ? "ok" : "gap");
+        EXPECT_EQ(follower.at().step, damaged == 1 ? 2U : 0U);
+    }
 }
 
 TEST_F(PublishFollow, ARestartedReplicaGoesOn) {

@@ -22,6 +22,7 @@ ReplicaRecord record_at(std::uint64_t seq) {
     record.state_seq = seq;
     record.step = seq * 10;
     record.state = {seq, ~seq};
+    record.unproven = true;
     record.chain_id = 2;
     record.cumulative_delta_bytes = 12345;
     record.state_index = 17;

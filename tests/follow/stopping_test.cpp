@@ -104,8 +104,8 @@ TEST_F(Stopping, AStopWhileItLooksAtTrlsLayoutIsAnEndLikeAnyOther) {
     value_of(publish_trl(where, *baseline, value_of(Checkpoint::open(steps_.state(0))), 0));
     std::stop_source stop;
     auto replica = value_of(open_memory_replica());
-    TrlFollower follower =
-        value_of(TrlFollower::open(where, *replica, until(std::nullopt, stop.get_token())));
+    Follower follower =
+        value_of(open_trl_follower(where, *replica, until(std::nullopt, stop.get_token())));
     store_->on_ask = [&] {
         stop.request_stop();
         store_->away = true;
@@ -172,7 +172,7 @@ TEST_F(Stopping, WhoListensToTrlIsHeardWhileTheStoreIsAway) {
         if (event.kind == FollowEvent::Kind::kFault) return fail(ErrorKind::kCorrupt, "enough");
         return {};
     };
-    TrlFollower follower = value_of(TrlFollower::open(where, *replica, options));
+    Follower follower = value_of(open_trl_follower(where, *replica, options));
     value_of(follower.catch_up());
     store_->away = true;
     const auto ended = follower.follow();

@@ -66,12 +66,13 @@ void World::check_retained(const std::string& prefix) {
         memory.threads = 1;
         memory.scratch = folder_ / "reader";
         auto replica = open_memory_replica(memory);
+        Lineage history(*log, **head);
         ReplicaRecord at;
         at.run = log->run();
         ReplicaUpdaterOptions updater_options;
         updater_options.threads = updater_options.parallel_fetches = 1;
         ReplicaUpdater updater(*log, **replica, at, updater_options);
-        if (const auto went = updater.go(**head, target); !went) {
+        if (const auto went = updater.go(history, target); !went) {
             return blame(
                 fmt::format("commit {} of {} is retained (floor {}) but cannot be read: {}",
                             target.seq, prefix, ledger->floor(), went.error().text));

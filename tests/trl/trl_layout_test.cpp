@@ -17,12 +17,12 @@ class TrlLayout : public ::testing::Test {
     }
     Checkpoint opened(std::size_t state) { return value_of(Checkpoint::open(steps_.state(state))); }
 
-    TrlFollower follower(Replica& replica, FollowOptions options = {}) {
+    Follower follower(Replica& replica, FollowOptions options = {}) {
         options.on_event = [this](const FollowEvent& event) -> Result<void> {
             events_.push_back(event);
             return {};
         };
-        return value_of(TrlFollower::open(where_, replica, options));
+        return value_of(open_trl_follower(where_, replica, options));
     }
     bool holds(const Replica& replica, std::size_t state) {
         return replica.weights() != nullptr &&
@@ -88,7 +88,7 @@ TEST_P(TrlRoundTrip, EveryStateArrivesProvenWhateverTheNumbersBetween) {
     options_.codec = GetParam();
     options_.anchor_every = 2;
     auto replica = value_of(open_folder_replica(folder_ / "replica"));
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     EXPECT_FALSE(value_of(following.catch_up()).moved);
     for (std::size_t i = 0; i < 6; ++i) {
         const std::uint64_t step = 7 * i + 3;
@@ -99,7 +99,7 @@ TEST_P(TrlRoundTrip, EveryStateArrivesProvenWhateverTheNumbersBetween) {
         EXPECT_EQ(is_there(trl_anchor_key(step)), i % 2 == 0);
         const FollowReport moved = value_of(following.catch_up());
         EXPECT_TRUE(moved.moved);
-        EXPECT_FALSE(moved.unproven);
+        EXPECT_FALSE(moved.at.unproven);
         EXPECT_EQ(moved.at.step, step);
         EXPECT_TRUE(steps_.holds(folder_ / "replica", i));
         EXPECT_FALSE(value_of(following.catch_up()).moved);
@@ -115,7 +115,7 @@ TEST_P(TrlRoundTrip, ALateJoinerStartsFromTheNewestAnchor) {
     auto replica = value_of(open_memory_replica());
     const FollowReport report = value_of(follower(*replica).catch_up());
     EXPECT_EQ(report.at.step, 5U);
-    EXPECT_FALSE(report.unproven);
+    EXPECT_FALSE(report.at.unproven);
     EXPECT_TRUE(holds(*replica, 5));
     ASSERT_EQ(events_.size(), 1U);
     EXPECT_EQ(events_[0].kind, FollowEvent::Kind::kJoined);
@@ -167,7 +167,7 @@ TEST_F(TrlLayout, TwoPublishersTakeTurns) {
     publish(2, 2);
     value_of(publish_trl(where_, *other, opened(3), 3, options_));
     auto replica = value_of(open_memory_replica());
-    EXPECT_FALSE(value_of(follower(*replica).catch_up()).unproven);
+    EXPECT_FALSE(value_of(follower(*replica).catch_up()).at.unproven);
     EXPECT_TRUE(holds(*replica, 3));
 }
 
@@ -193,32 +193,32 @@ TEST_F(TrlLayout, ForeignFilesAreFollowedOnTrust) {
     put(trl_delta_key(12), foreign_delta(0, 1));
     auto replica = value_of(open_folder_replica(folder_ / "replica"));
     {
-        TrlFollower following = follower(*replica);
+        Follower following = follower(*replica);
         FollowReport report = value_of(following.catch_up());
-        EXPECT_TRUE(report.unproven);
+        EXPECT_TRUE(report.at.unproven);
         EXPECT_TRUE(steps_.holds(folder_ / "replica", 1));
         put(trl_delta_key(20), foreign_delta(1, 2));
         report = value_of(following.catch_up());
-        EXPECT_TRUE(report.unproven);
+        EXPECT_TRUE(report.at.unproven);
         EXPECT_EQ(report.at.step, 20U);
         EXPECT_EQ(report.at.state, steps_.digest(2));
     }
     replica.reset();
     replica = value_of(open_folder_replica(folder_ / "replica"));
     put(trl_delta_key(21), foreign_delta(2, 3));
-    TrlFollower restarted = follower(*replica);
-    EXPECT_TRUE(value_of(restarted.catch_up()).unproven);
+    Follower restarted = follower(*replica);
+    EXPECT_TRUE(value_of(restarted.catch_up()).at.unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 3));
     // From here on wisp vouches for the whole state, whoever wrote what came before.
     EXPECT_EQ(publish(4, 22).kind_text(), "delta");
-    EXPECT_FALSE(value_of(restarted.catch_up()).unproven);
+    EXPECT_FALSE(value_of(restarted.catch_up()).at.unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 4));
 }
 
 TEST_F(TrlLayout, AnAnchorInPlaceOfADeltaIsAStep) {
     put(trl_anchor_key(1), foreign_anchor(0));
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     value_of(following.catch_up());
     put(trl_anchor_key(2), foreign_anchor(1));
     put(trl_delta_key(3), foreign_delta(1, 2));
@@ -235,7 +235,7 @@ TEST_F(TrlLayout, AnAnchorWithoutUnchangedTensorsIsAPatchOverTheStateBefore) {
     put(trl_anchor_key(1), foreign_anchor(0));
     put(trl_anchor_key(2), foreign_anchor({second[0]}, 2));
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     const FollowReport report = value_of(following.catch_up());
     EXPECT_EQ(report.at.step, 2U);
     write_bytes(folder_ / "second", safetensors_file(second));
@@ -269,7 +269,7 @@ TEST_F(TrlLayout, NothingStartsFromAnAnchorThatLacksTensors) {
 TEST_F(TrlLayout, ADamagedDeltaKeepsTheStateUntilItIsWhole) {
     put(trl_anchor_key(1), foreign_anchor(0));
     auto replica = value_of(open_folder_replica(folder_ / "replica"));
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     value_of(following.catch_up());
     const Bytes whole = foreign_delta(0, 1);
     for (const std::size_t kept : {std::size_t{0}, std::size_t{7}, whole.size() - 1}) {
@@ -286,7 +286,7 @@ TEST_F(TrlLayout, ADamagedDeltaKeepsTheStateUntilItIsWhole) {
 TEST_F(TrlLayout, ALaterAnchorLeadsPastADamagedDelta) {
     put(trl_anchor_key(1), foreign_anchor(0));
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     value_of(following.catch_up());
     put(trl_delta_key(2), Bytes(9));
     EXPECT_EQ(outcome_of(following.catch_up()), "corrupt");
@@ -301,7 +301,7 @@ TEST_F(TrlLayout, ALateJoinerStopsBeforeADamagedDelta) {
     put(trl_delta_key(2), foreign_delta(0, 1));
     put(trl_delta_key(3), Bytes(100));
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     EXPECT_EQ(outcome_of(following.catch_up()), "corrupt");
     EXPECT_EQ(following.at().step, 2U);
     EXPECT_TRUE(holds(*replica, 1));
@@ -310,7 +310,7 @@ TEST_F(TrlLayout, ALateJoinerStopsBeforeADamagedDelta) {
 TEST_F(TrlLayout, AProvenDeltaFromAnotherStateSendsTheReplicaBackToAnAnchor) {
     for (std::size_t i = 0; i < 3; ++i) publish(i, 2 * i);
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     value_of(following.catch_up());
     // A file that nobody vouches for comes between, and leads astray.
     put(trl_delta_key(5), foreign_delta(2, 5));
@@ -328,7 +328,7 @@ TEST_F(TrlLayout, WhatAppearsBehindTheReplicaIsIgnored) {
     put(trl_anchor_key(4), foreign_anchor(0));
     put(trl_delta_key(6), foreign_delta(0, 1));
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     value_of(following.catch_up());
     put(trl_delta_key(5), foreign_delta(0, 2));
     put(trl_delta_key(6), foreign_delta(0, 3));
@@ -373,7 +373,7 @@ TEST_F(TrlLayout, AFollowerStopsWhereItIsTold) {
     FollowOptions options;
     options.until_step = 5;
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica, options);
+    Follower following = follower(*replica, options);
     const FollowReport report = value_of(following.follow());
     EXPECT_TRUE(report.reached_until);
     EXPECT_EQ(report.at.step, 4U);
@@ -384,7 +384,7 @@ TEST_F(TrlLayout, StepsGoOnPastAMillion) {
     const std::uint64_t first = 999'998;
     for (std::size_t i = 0; i < 4; ++i) publish(i, first + i);
     auto replica = value_of(open_memory_replica());
-    TrlFollower following = follower(*replica);
+    Follower following = follower(*replica);
     EXPECT_EQ(value_of(following.catch_up()).at.step, 1'000'001U);
     publish(4, 1'000'002);
     EXPECT_EQ(value_of(following.catch_up()).at.step, 1'000'002U);
