@@ -255,9 +255,11 @@ void add_options(Command& verb, PublishArguments& arguments) {
         ->check(not_negative());
     add_layout(verb, arguments.layout);
     add_anchor_every(verb, arguments.anchor_every);
-    verb.add_option("--codec", arguments.codec,
-                    "compact: smallest; plain and gap: as TRL writes them")
-        ->check(one_of({"compact", "plain", "gap"}))
+    verb.add_option(
+            "--codec", arguments.codec,
+            "compact: smallest; swift: read without a walk over the model; plain and gap: as "
+            "TRL writes them")
+        ->check(one_of({"compact", "swift", "plain", "gap"}))
         ->default_str("compact, or plain with --layout trl");
     verb.add_option("--baseline", arguments.baseline,
                     "Folder for the last published state; in the user's cache by default")

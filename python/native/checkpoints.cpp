@@ -22,8 +22,8 @@ namespace {
 
 Codec codec_named(const std::string& name) {
     if (const auto codec = parse_codec(name)) return *codec;
-    raise(
-        Error{ErrorKind::kInvalid, "codec '" + name + "' is unknown; take compact, plain or gap"});
+    raise(Error{ErrorKind::kInvalid,
+                "codec '" + name + "' is unknown; take compact, swift, plain or gap"});
 }
 
 DiffOptions diff_options(const std::string& codec, std::optional<std::uint64_t> step,

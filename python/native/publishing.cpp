@@ -199,8 +199,9 @@ std::unique_ptr<PublishSession> open_session(
     options.signer = run_signer(sign_key, certificate);
     const auto parsed = parse_codec(codec);
     if (!parsed) {
-        raise(Error{ErrorKind::kInvalid,
-                    "there is no codec '" + codec + "'; use \"compact\", \"plain\" or \"gap\""});
+        raise(Error{
+            ErrorKind::kInvalid,
+            "there is no codec '" + codec + "'; use \"compact\", \"swift\", \"plain\" or \"gap\""});
     }
     options.codec = *parsed;
     options.anchor_every = anchor_every;

@@ -44,7 +44,8 @@ class Publisher(OfOneProcess):
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
     every: publish at each Nth optimizer step, once attached.
     anchor_every: a full checkpoint every N published steps; "auto" when joining would cost one.
-    codec: "compact", or "plain" and "gap" for readers that know only those.
+    codec: "compact"; "swift", larger and read at the cost of what changed; "plain" and "gap" for
+        readers that know only those.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
       the next publish, and from close(). FencedError, another trainer owns the run now, is always

@@ -68,7 +68,7 @@ Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte>
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
         const std::span<const std::byte> before = touching == 0 ? old_block : worker.block;
-        WISP_TRY(bound_[i].decode(range, before, worker.decoder, worker.step));
+        WISP_TRY(bound_[i].decode(range, before, worker.decoders, worker.step));
         sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += worker.step.count();
         sums.touched[i] += touched_sums(before, worker.step, seeds_[range.tensor], first_word);
         if (touching++ == 0) worker.block.assign(old_block.begin(), old_block.end());

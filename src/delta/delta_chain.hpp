@@ -20,7 +20,7 @@ namespace wisp {
 
 /// One per thread.
 struct ChainWorker {
-    BlockDecoder decoder;
+    BlockDecoders decoders;
     BlockChanges step;
     Detector detector;
     DetectedBlock net;  // what changed from the first state to the last

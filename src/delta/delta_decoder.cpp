@@ -78,7 +78,7 @@ bool BoundDelta::touches(const BlockRange& range) const {
 }
 
 Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::byte> old_block,
-                                BlockDecoder& decoder, BlockChanges& changes) const {
+                                BlockDecoders& decoders, BlockChanges& changes) const {
     changes.clear();
     changes.element_bytes = range.element_bytes;
     const std::size_t index = tensor_of_[range.tensor];
@@ -88,8 +88,7 @@ Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::by
         decode_trl(tensor, range, old_block, changes);
         return {};
     }
-    auto decoded =
-        decode_compact(tensor, range, old_block, traits_[range.tensor], decoder, changes);
+    auto decoded = decode_blocks(tensor, range, old_block, decoders, changes);
     if (decoded) return {};
     Error error = std::move(decoded).error();
     error.text = fmt::format(
@@ -99,24 +98,27 @@ Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::by
     return std::unexpected(std::move(error));
 }
 
-Result<void> BoundDelta::decode_compact(const DeltaTensor& tensor, const BlockRange& range,
-                                        std::span<const std::byte> old_block,
-                                        const DtypeTraits& traits, BlockDecoder& decoder,
-                                        BlockChanges& changes) const {
+Result<void> BoundDelta::decode_blocks(const DeltaTensor& tensor, const BlockRange& range,
+                                       std::span<const std::byte> old_block,
+                                       BlockDecoders& decoders, BlockChanges& changes) const {
+    const auto decode_one = [&](std::size_t block, std::span<const std::byte> old_part,
+                                BlockChanges& into) {
+        const DtypeTraits& traits = traits_[range.tensor];
+        return delta_->facts().codec == Codec::kSwift
+                   ? decoders.swift.decode(tensor.blocks[block], old_part, traits, into)
+                   : decoders.compact.decode(tensor.blocks[block], old_part, traits, into);
+    };
     const std::uint64_t own = std::uint64_t{1} << delta_->log2_block_elements();
     const auto first_block =
         static_cast<std::size_t>(range.first_element >> delta_->log2_block_elements());
-    if (range.element_count <= own) {
-        return decoder.decode(tensor.blocks[first_block], old_block, traits, changes);
-    }
+    if (range.element_count <= own) return decode_one(first_block, old_block, changes);
     BlockChanges part;
     for (std::uint64_t at = 0; at < range.element_count; at += own) {
         const std::uint64_t count = std::min(own, range.element_count - at);
         const auto old_part =
             old_block.subspan(static_cast<std::size_t>(at * range.element_bytes),
                               static_cast<std::size_t>(count * range.element_bytes));
-        WISP_TRY(decoder.decode(tensor.blocks[first_block + static_cast<std::size_t>(at / own)],
-                                old_part, traits, part));
+        WISP_TRY(decode_one(first_block + static_cast<std::size_t>(at / own), old_part, part));
         for (const std::uint32_t position : part.positions) {
             changes.positions.push_back(position + static_cast<std::uint32_t>(at));
         }

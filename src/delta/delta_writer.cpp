@@ -32,9 +32,10 @@ WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
                                  std::span<const std::byte> new_block, const TensorSeed& seed,
                                  WriteWorker& worker) const {
+    const TensorInfo& tensor = schema_->tensors()[range.tensor];
     if (codec_ == Codec::kCompact) {
-        return encode_compact(schema_->tensors()[range.tensor], range, old_block, new_block, seed,
-                              worker.encoder, kept_ != nullptr);
+        return encode_compact(tensor, range, old_block, new_block, seed, worker.encoder,
+                              kept_ != nullptr);
     }
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
@@ -42,6 +43,11 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
     written.touched = worker.found.touched;
     written.old_state = worker.found.old_state;
     written.encoded.changed_elements = worker.found.changes.count();
+    if (codec_ == Codec::kSwift) {
+        worker.swift.encode(old_block, worker.found.changes, traits_of(tensor.dtype),
+                            written.encoded.coded);
+        if (kept_ == nullptr) return written;  // and the worker keeps its room
+    }
     written.changes = std::move(worker.found.changes);
     return written;
 }
@@ -54,9 +60,11 @@ WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
     written.encoded.changed_elements = changes.count();
     if (changes.empty()) return written;
     written.touched = touched_sums(old_block, changes, seed, range.first_word());
+    const DtypeTraits& traits = traits_of(schema_->tensors()[range.tensor].dtype);
     if (codec_ == Codec::kCompact) {
-        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        worker.encoder.encode(old_block, changes, traits_of(dtype), written.encoded.coded);
+        worker.encoder.encode(old_block, changes, traits, written.encoded.coded);
+    } else if (codec_ == Codec::kSwift) {
+        worker.swift.encode(old_block, changes, traits, written.encoded.coded);
     }
     written.changes = std::move(changes);
     return written;
@@ -65,7 +73,7 @@ WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
 Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
     touched_ += block.touched;
     old_state_ += block.old_state;
-    if (codec_ == Codec::kCompact) {
+    if (holds_blocks(codec_)) {
         WISP_TRY(sealer_->add(block.encoded));
         if (kept_ != nullptr) {
             kept_->keep(range.tensor, range.first_element, std::move(block.changes));
@@ -82,7 +90,7 @@ Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
         if (!gaps_.append(block.changes, range.first_element, block.encoded.coded)) {
             return fail(ErrorKind::kUnsupported,
                         fmt::format("tensor {} has a gap of more than 2^32 elements, which the gap "
-                                    "codec cannot write; use --codec compact or plain",
+                                    "codec cannot write; use --codec compact, swift or plain",
                                     shown(tensor.name)));
         }
         block.encoded.wide_gaps = gaps_.largest_gap() > 0xFFFF;

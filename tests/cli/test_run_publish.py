@@ -84,7 +84,7 @@ def test_anchors_come_as_often_as_asked(trainer):
     assert [a["step"] for a in answer("status", trainer.url)["anchors"]] == [0, 2, 4]
 
 
-@pytest.mark.parametrize("codec", ["compact", "plain", "gap"])
+@pytest.mark.parametrize("codec", ["compact", "swift", "plain", "gap"])
 def test_every_codec_can_be_followed(trainer, tmp_path, codec):
     for _ in range(2):
         trainer.publish("--codec", codec)

@@ -40,7 +40,7 @@ TEST(DeltaChain, RefusesDeltasThatDoNotFollowEachOther) {
 
 TEST(DeltaChain, RefusesAnotherBaseAndLeavesItAlone) {
     const CheckpointSteps steps(4);
-    for (const Codec codec : {Codec::kCompact, Codec::kPlain, Codec::kGap}) {
+    for (const Codec codec : {Codec::kCompact, Codec::kSwift, Codec::kPlain, Codec::kGap}) {
         const fs::path delta = steps.delta(1, 2, codec);
         for (const bool touched_only : {false, true}) {
             ApplyOptions options;
