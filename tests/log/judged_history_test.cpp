@@ -331,6 +331,23 @@ TEST_F(JudgedHistory, AWriterThatWasReplacedLearnsSoWhileRetentionTakesItsHistor
     EXPECT_TRUE(retained);
 }
 
+TEST_F(JudgedHistory, ACommitThatIsLostBetweenTwoLooksLeavesNoFreeSlot) {
+    start_unsigned();
+    Publisher slow = open_publisher();
+    value_of(slow.publish(state(0), 0));
+    const std::uint64_t next = head_seq() + 1;
+    PublishOptions options = publishing();
+    const auto baseline = value_of(open_memory_replica());
+    Publisher other = value_of(Publisher::open(run_, *baseline, options));
+    value_of(other.publish(state(1), 1));
+    // It meets the other's commit in its slot, and that is gone when it looks at it.
+    store_->interrupted_at = slot(next);
+    store_->meanwhile = [&] { value_of(store_->remove(slot(next))); };
+    EXPECT_EQ(outcome_of(slow.publish(state(2), 2)), "unavailable");
+    EXPECT_EQ(outcome_of(store_->head(slot(next))), "not_found");
+    EXPECT_EQ(outcome_of(slow.publish(state(2), 2)), "gap");
+}
+
 TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
     start_unsigned();
     Publisher publisher = open_publisher();
