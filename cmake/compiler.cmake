@@ -27,7 +27,7 @@ if(WISP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Paths relative to the source tree: another clone on the same machine finds what this one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
       CCACHE_NOHASHDIR=true
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${WISP_CCACHE})
+      CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime ${WISP_CCACHE})
 endif()
 
 # Link privately: warnings are ours, never our users'.
@@ -64,21 +64,13 @@ endif()
 # What follows is for GCC's builds. Clang's, the one that fuzzes, compiles every file by itself and shows
 # that each includes what it uses; its compile_commands.json is the one for tools that read sources.
 
-# Reading the same headers is two thirds of what a file costs: done once for each target.
-function(wisp_precompile target)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_precompile_headers(${target} PRIVATE <fmt/format.h> <algorithm> <array> <charconv> <chrono>
-      <cstdint> <expected> <filesystem> <functional> <map> <memory> <optional> <set> <span> <string>
-      <string_view> <vector> ${ARGN})
-    target_compile_options(${target} PRIVATE -fpch-preprocess)
-  endif()
-endfunction()
-
-# Files that all instantiate the same templates (JSON, for the verbs) do so once for every `count` of them.
-# More would make each change dear.
+# Reading the same headers, and instantiating the same templates, is two thirds of what a file costs: done once
+# for every `count` of them. More would make each change dear. A file with options of its own stays alone.
 function(wisp_compile_together target count)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+    # A source that another one includes counts as a header, in which types without linkage would be wrong.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
@@ -94,6 +86,4 @@ function(wisp_optimize target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
     set_source_files_properties(${hot} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
   endif()
-  # GCC 12 accepts a precompiled header of another level, and then crashes.
-  set_source_files_properties(${hot} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

@@ -1,8 +1,11 @@
-// A store in memory to which something happens while somebody is at work.
+// A store in memory to which something happens while somebody is at work. Set up from one thread,
+// used from several.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,12 +22,9 @@ class InterruptedStore : public MemoryStore {
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
         interrupt(key);
-        if (replies.empty() || !key.ends_with(interrupted_at)) {
-            return MemoryStore::read(key, offset, into);
-        }
-        const std::string reply = std::exchange(replies.front(), {});
-        replies.pop_front();
-        return reply.copy(reinterpret_cast<char*>(into.data()), into.size());
+        const auto reply = take_reply(key);
+        if (!reply) return MemoryStore::read(key, offset, into);
+        return reply->copy(reinterpret_cast<char*>(into.data()), into.size());
     }
     Result<ObjectInfo> head(const std::string& key) override {
         interrupt(key);
@@ -40,10 +40,27 @@ class InterruptedStore : public MemoryStore {
     std::deque<std::string> replies;  // what reads get there instead, from the first byte on
 
   private:
-    void interrupt(const std::string& at) {
-        if (!at.ends_with(interrupted_at)) return;
-        if (const auto happens = std::exchange(meanwhile, {})) happens();
+    bool is_there(const std::string& key) const {
+        return !interrupted_at.empty() && key.ends_with(interrupted_at);
     }
+    void interrupt(const std::string& key) {
+        if (!is_there(key)) return;
+        std::function<void()> happens;
+        {
+            const std::lock_guard lock(mutex_);
+            happens = std::exchange(meanwhile, {});
+        }
+        if (happens) happens();
+    }
+    std::optional<std::string> take_reply(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        if (!is_there(key) || replies.empty()) return std::nullopt;
+        std::string reply = std::move(replies.front());
+        replies.pop_front();
+        return reply;
+    }
+
+    std::mutex mutex_;
 };
 
 }  // namespace wisp::testing

@@ -17,9 +17,10 @@ class PublishWorker;
 
 class AsyncPublisher {
   public:
-    using Done = std::function<void(const Result<PublishReport>&)>;
-    /// `done` is told of every commit and failure, on the uploading thread. If commits expire, the
-    /// thread writes heartbeats while nothing is submitted, and tells of them as kind "heartbeat".
+    using Done = std::function<Result<void>(const Result<PublishReport>&)>;
+    /// `done` is told of every commit and failure, on the uploading thread; what it fails with, the
+    /// next submit() or flush() answers with. If commits expire, the thread writes heartbeats while
+    /// nothing is submitted, and tells of them as kHeartbeat.
     static Result<AsyncPublisher> start(Publisher publisher, Done done = {});
     AsyncPublisher(AsyncPublisher&&) noexcept;
     AsyncPublisher& operator=(AsyncPublisher&&) noexcept;

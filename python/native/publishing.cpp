@@ -48,10 +48,12 @@ class PublishSession {
         run_ = publisher->run();
         const auto* weights = baseline_->weights();
         if (weights != nullptr) schema_ = weights->schema();
-        auto started = AsyncPublisher::start(std::move(*publisher), [this](const News& news) {
-            const std::scoped_lock lock(mutex_);
-            news_.push_back(news);
-        });
+        auto started =
+            AsyncPublisher::start(std::move(*publisher), [this](const News& news) -> Result<void> {
+                const std::scoped_lock lock(mutex_);
+                news_.push_back(news);
+                return {};
+            });
         if (!started) return std::unexpected(std::move(started).error());
         publisher_.emplace(std::move(*started));
         return {};

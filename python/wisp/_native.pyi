@@ -119,7 +119,8 @@ class FileReport:
         """"delta" or "checkpoint"."""
 
     @property
-    def codec(self) -> str: ...
+    def codec(self) -> str:
+        """Of a delta; else empty."""
 
     @property
     def foreign(self) -> bool:

@@ -191,8 +191,10 @@ class Publisher(OfOneProcess):
             self._session.flush()
         except Exception as error:
             # What a store written in Python raised comes back as it was.
-            if not isinstance(error, Error) and hasattr(error, "add_note"):
-                error.add_note(f"step {self._session.uncommitted} of {self.url} is not committed")
+            note = f"step {self._session.uncommitted} of {self.url} is not committed"
+            told = isinstance(error, Error) or note in getattr(error, "__notes__", [])
+            if not told and hasattr(error, "add_note"):
+                error.add_note(note)
             raise
         finally:
             self._listen()

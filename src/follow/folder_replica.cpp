@@ -126,7 +126,9 @@ class FolderReplica : public Replica {
         WISP_TRY(read_file());
         // A record whose name could not be synced may be gone with the power; what is acted on is
         // not.
-        if (options_.durable && file_.at) WISP_TRY(sync_folder(file_path().parent_path()));
+        if (options_.durable && (file_.at || file_.next)) {
+            WISP_TRY(sync_folder(file_path().parent_path()));
+        }
         if (!file_.incoming.empty()) WISP_TRY(finish_moving());
         if (!file_.at || file_.at->state_seq == 0) return {};
         if (options_.durable) {

@@ -132,6 +132,12 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     return path;
 }
 
+Result<fs::path> ObjectFetcher::fetch_surely(const StoredFile& file) {
+    auto path = fetch(file);
+    if (path || path.error().kind != ErrorKind::kCorrupt) return path;
+    return fetch(file);
+}
+
 /// The name outlives a loss of power, its bytes perhaps not: they were never synced.
 bool ObjectFetcher::is_here(const StoredFile& file, const fs::path& path) {
     if (!file.interleaved) return verify(file, path).has_value();

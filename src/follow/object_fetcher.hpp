@@ -30,6 +30,8 @@ class ObjectFetcher {
     /// not of the hash that its commit says: whoever asks again gets it anew. kNoSpace. Memory is
     /// bounded, whatever a commit says.
     Result<std::filesystem::path> fetch(const StoredFile& file);
+    /// As fetch(), and once more when what came was damaged: for whoever has no other way to go.
+    Result<std::filesystem::path> fetch_surely(const StoredFile& file);
     FetchCounts take_counts() { return std::exchange(counts_, {}); }
     /// Removes everything fetched except files that are still being fetched.
     void clear();

@@ -71,9 +71,11 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
                 commit.manifest_at = head->commit.manifest ? head->ref() : head->commit.manifest_at;
         }
         WISP_ASSIGN(const std::string object, write_object(commit, signer));
+        // Whatever fails from here on leaves open how far the log goes.
+        looked_ms_ = 0;
         WISP_ASSIGN(auto taken, take_slot(seq, object, look));
-        if (!taken) continue;
         looked_ms_ = options_.clock->now_ms();
+        if (!taken) continue;
         return std::move(*taken);
     }
 }
@@ -101,15 +103,16 @@ Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t se
     if (!created && created.error().kind != ErrorKind::kUnavailable) {
         return std::unexpected(created.error());
     }
-    const Error taken{ErrorKind::kUnavailable,
-                      fmt::format("{} is taken but cannot be read; try again", shown(key))};
-    return resolve(seq, object, created ? taken : created.error(), head);
+    const bool is_taken = created && *created == Created::kAlreadyThere;
+    const Error unread{ErrorKind::kUnavailable,
+                       fmt::format("{} is taken but cannot be read; try again", shown(key))};
+    return resolve(seq, object, is_taken, created ? unread : created.error(), head);
 }
 
 /// An answer that did not come, or "already there", may be one's own success: the object tells.
 Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const std::string& object,
-                                                              const Error& doubt,
+                                                              bool is_taken, const Error& doubt,
                                                               const HeadLook& head) const {
     const std::string hash = to_hex(sha256(as_bytes(object)));
     for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
@@ -120,8 +123,10 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             return std::unexpected(std::move(slot).error());
         }
         if (slot->kind == Slot::Kind::kAbsent) {
-            // The same bytes again: whichever of the two arrives, it is the same commit.
-            (void)where_.store->create(where_.key(commit_key(seq)), as_bytes(object));
+            // What was there and is not any more was lost, and leaves a hole. Else the same bytes
+            // again: whichever of the two arrives, it is the same commit.
+            if (!is_taken)
+                (void)where_.store->create(where_.key(commit_key(seq)), as_bytes(object));
             continue;
         }
         const bool ours = slot->entry && slot->entry->hash == hash;

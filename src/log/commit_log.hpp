@@ -113,7 +113,8 @@ class CommitLog {
                                               const HeadLook& head) const;
     Result<void> check_not_behind(std::uint64_t seq);
     Result<std::optional<Appended>> resolve(std::uint64_t seq, const std::string& object,
-                                            const Error& doubt, const HeadLook& head) const;
+                                            bool is_taken, const Error& doubt,
+                                            const HeadLook& head) const;
     Location where_;
     RunOptions options_;
     std::string run_;

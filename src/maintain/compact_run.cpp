@@ -101,14 +101,14 @@ class Compactor {
   private:
     Result<void> fetch_one(const FetchStep& fetch_step, std::vector<fs::path>& deltas) {
         if (fetch_step.merged_delta) {
-            WISP_ASSIGN(fs::path path, fetcher_.fetch(*fetch_step.merged_delta));
+            WISP_ASSIGN(fs::path path, fetcher_.fetch_surely(*fetch_step.merged_delta));
             deltas.push_back(std::move(path));
             return {};
         }
         WISP_ASSIGN(const auto entries, history_.between(fetch_step.from.seq, fetch_step.to.seq));
         for (const LogEntry& entry : entries) {
             if (!entry.commit.makes_state() || !entry.commit.delta) continue;
-            WISP_ASSIGN(fs::path path, fetcher_.fetch(*entry.commit.delta));
+            WISP_ASSIGN(fs::path path, fetcher_.fetch_surely(*entry.commit.delta));
             deltas.push_back(std::move(path));
         }
         return {};

@@ -171,7 +171,7 @@ class Scrubber {
             ++report_.states_proven;
             for (const MergedDelta& merged_delta : manifest.merged_deltas) {
                 if (merged_delta.from.seq != state.seq) continue;
-                const auto path = fetcher.fetch(merged_delta.delta);
+                const auto path = fetcher.fetch_surely(merged_delta.delta);
                 const auto proven = path ? prove_changes(*replica->weights(), state.digest, {*path},
                                                          options_.threads)
                                          : Result<ApplyReport>(std::unexpected(path.error()));

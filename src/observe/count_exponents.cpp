@@ -140,7 +140,7 @@ Result<std::vector<BinadeCount>> ExponentCounter::count(std::uint64_t seq) {
         WISP_TRY(updater.go(history, before->commit.state));
     }
     ObjectFetcher fetcher(state_->log.where(), state_->folder.path() / "fetched", 4);
-    WISP_ASSIGN(const auto path, fetcher.fetch(*entry.commit.delta));
+    WISP_ASSIGN(const auto path, fetcher.fetch_surely(*entry.commit.delta));
     const Weights& base = *state_->replica->weights();
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open({path}, base.schema()));
     auto counts = count_over(chain, base, state_->threads);

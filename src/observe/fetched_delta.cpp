@@ -25,7 +25,7 @@ Result<FetchedDelta> fetch_delta_of(const Location& where, std::uint64_t seq,
     }
     WISP_ASSIGN(PendingFolder folder, PendingFolder::temporary({}));
     ObjectFetcher fetcher(where, folder.path(), kParallelFetches);
-    WISP_ASSIGN(auto path, fetcher.fetch(*entry.commit.delta));
+    WISP_ASSIGN(auto path, fetcher.fetch_surely(*entry.commit.delta));
     return FetchedDelta{std::move(folder), std::move(path)};
 }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/stopwatch.hpp"
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
@@ -35,9 +37,9 @@ Result<AsyncPublisher::Submitted> handed_over(PublishWorker& worker, const StepT
 Result<StepTicket> PublishWorker::open(std::uint64_t step) {
     const std::lock_guard lock(mutex_);
     const StepTicket ticket = ledger_.submit(step);
-    if (fatal_) {
-        ledger_.miss(ticket, *fatal_);
-        return std::unexpected(*fatal_);
+    if (const auto refusal = fatal_ ? fatal_ : std::exchange(refusal_, std::nullopt)) {
+        ledger_.miss(ticket, *refusal);
+        return std::unexpected(*refusal);
     }
     ++handing_;
     return ticket;
@@ -134,6 +136,9 @@ Result<void> PublishWorker::flush(std::optional<Milliseconds> time) {
         return waited;
     }
     --awaited_;
+    if (const auto refusal = std::exchange(refusal_, std::nullopt)) {
+        return std::unexpected(*refusal);
+    }
     if (ledger_.has_committed(last)) return {};
     if (fatal_) return std::unexpected(not_committed(last, *fatal_));
     if (const auto& missed = ledger_.missed(); missed && idle()) {

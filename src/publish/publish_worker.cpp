@@ -245,11 +245,10 @@ Result<void> PublishWorker::beat() {
 
 void PublishWorker::tell(const Result<PublishReport>& result) {
     if (!done_) return;
-    // What the listener throws is the listener's own affair.
-    (void)without_throwing([&]() -> Result<void> {
-        done_(result);
-        return {};
-    });
+    const Result<void> heard = without_throwing([&] { return done_(result); });
+    if (heard) return;
+    const std::lock_guard lock(mutex_);
+    refusal_ = heard.error();
 }
 
 }  // namespace wisp

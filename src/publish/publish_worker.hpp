@@ -97,6 +97,7 @@ class PublishWorker {
     bool stopping_ = false;
     bool ended_ = false;
     std::optional<Error> fatal_;
+    std::optional<Error> refusal_;  // the listener's, until somebody was told
     std::optional<Error> last_failure_;
     std::uint64_t failures_ = 0;
     Milliseconds pause_{0};  // before the next try; 0 after a success

@@ -214,7 +214,7 @@ def test_reports(watched, tmp_path, open_page):
     page.get_by_text("Counted.").wait_for()
     assert figure(page, "step-changed") == f"{line['changed_elements']:,}"
     run_wisp.answer("report", watched.trainer.url, "-o", tmp_path / "report.svg")
-    page = open_page((tmp_path / "report.svg").as_uri())
+    page = open_page((tmp_path / "report.svg").as_uri(), wait_for="svg")
     assert page.get_by_text("Bytes on the wire").is_visible()
     assert page.get_by_text("Share of each layer that changed").is_visible()
     assert page.locator("rect").count() > len(watched.log)

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.hpp"
-#include "doubles/memory_store.hpp"
 #include "follow/object_fetcher.hpp"
+#include "interrupted_store.hpp"
 #include "temp_checkpoints.hpp"
 
 namespace wisp::testing {
@@ -27,7 +27,7 @@ class FetchedObjects : public ::testing::Test {
     }
 
     TempFolder folder_;
-    std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
+    std::shared_ptr<InterruptedStore> store_ = std::make_shared<InterruptedStore>();
     Location run_{store_, "run", "memory:run"};
     ObjectFetcher fetcher_{run_, folder_ / "fetched", 2};
 };
@@ -59,6 +59,17 @@ TEST_F(FetchedObjects, AreHeldAgainstTheSizeThatIsClaimedBeforeRoomIsMade) {
     part.key = "gone";
     part.bytes = std::uint64_t{1} << 60;
     EXPECT_EQ(outcome_of(fetcher_.fetch(file_of({part}))), "gap");
+}
+
+TEST_F(FetchedObjects, DamagedOnTheWayAreFetchedAnewByWhomItMatters) {
+    const Bytes bytes = noise(1000);
+    const StoredFile file = file_of({put("a", bytes)});
+    store_->interrupted_at = "a";
+    store_->replies = {std::string(1000, 'x')};
+    EXPECT_EQ(outcome_of(fetcher_.fetch(file)), "corrupt");
+    store_->replies = {std::string(1000, 'x')};
+    EXPECT_TRUE(read_bytes(value_of(fetcher_.fetch_surely(file))) == bytes);
+    EXPECT_TRUE(store_->replies.empty());
 }
 
 /// Says that an object is as large as anybody claims.

@@ -216,5 +216,20 @@ TEST_F(AsyncFailures, AnUploadThatHangsDoesNotHoldUpTheEnd) {
     EXPECT_TRUE(publisher.stop_within(kLong));
 }
 
+TEST_F(AsyncFailures, WhatTheListenerFailsWithIsHeard) {
+    AsyncPublisher publisher = start();
+    value_of(publisher.submit(state(0), 0));
+    {
+        const std::lock_guard lock(mutex_);
+        answer_ = fail(ErrorKind::kNoSpace, "the listener's disk is full");
+    }
+    value_of(publisher.submit(state(1), 1));
+    const auto flushed = publisher.flush();
+    EXPECT_EQ(outcome_of(flushed), "no_space");
+    EXPECT_EQ(text_of(flushed), "the listener's disk is full");
+    value_of(publisher.flush());
+    EXPECT_EQ(committed_, (std::vector<std::uint64_t>{0, 1})) << "nothing was lost by it";
+}
+
 }  // namespace
 }  // namespace wisp::testing

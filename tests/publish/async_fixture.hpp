@@ -29,11 +29,11 @@ class AsyncFixture : public ::testing::Test {
         return start_on(*baseline_, options);
     }
     AsyncPublisher start_on(Replica& baseline, const PublishOptions& options = {}) {
-        return value_of(
-            AsyncPublisher::start(value_of(Publisher::open(run_, baseline, options)),
-                                  [&](const Result<PublishReport>& report) { hear(report); }));
+        return value_of(AsyncPublisher::start(
+            value_of(Publisher::open(run_, baseline, options)),
+            [&](const Result<PublishReport>& report) { return hear(report); }));
     }
-    void hear(const Result<PublishReport>& report) {
+    Result<void> hear(const Result<PublishReport>& report) {
         const std::lock_guard lock(mutex_);
         if (!report) {
             ++failures_;
@@ -44,6 +44,7 @@ class AsyncFixture : public ::testing::Test {
             reports_.push_back(*report);
         }
         heard_.notify_all();
+        return std::exchange(answer_, {});
     }
     void await_failures(std::size_t count) {
         std::unique_lock lock(mutex_);
@@ -68,6 +69,7 @@ class AsyncFixture : public ::testing::Test {
     std::unique_ptr<Replica> baseline_;
     std::mutex mutex_;
     std::condition_variable heard_;
+    Result<void> answer_;  // of the listener, next
     // Told by the uploading thread; complete after flush().
     std::size_t failures_ = 0;
     std::size_t heartbeats_ = 0;

@@ -102,7 +102,10 @@ class AsyncActor {
         options_.take_over = false;
         held_ = publisher->at().state;
         least_ = publisher->next_step();
-        const auto told = [&](const Result<PublishReport>& report) { check_told(report); };
+        const auto told = [&](const Result<PublishReport>& report) -> Result<void> {
+            check_told(report);
+            return {};
+        };
         const auto now = [&] {
             return PublishWorker::Time(Milliseconds(world_.scheduler().now_ms()));
         };

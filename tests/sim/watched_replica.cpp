@@ -19,7 +19,7 @@ void WatchedReplica::check(std::string_view what) {
         blame(fmt::format("its weights are not the state of commit {}", record_->state_seq));
     }
     if (record_->state_seq == 0) mark_.lost_state = true;
-    if (mark_.lost_state && mark_.bounded && record_->state_seq != 0) mark_.state_seq = 0;
+    if (mark_.lost_state && mark_.bounded) mark_.state_seq = 0;
     if (record_->state_seq != 0) mark_.lost_state = false;
     if (record_->seq < mark_.seq || record_->epoch < mark_.epoch ||
         (record_->state_seq != 0 && record_->state_seq < mark_.state_seq)) {
