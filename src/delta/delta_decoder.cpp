@@ -35,6 +35,14 @@ Result<void> check_fit(const DeltaTensor& tensor, const TensorInfo& target,
 
 }  // namespace
 
+Result<void> decode_block(Codec codec, std::span<const std::byte> coded,
+                          const OverlaidBlock& old_block, const DtypeTraits& traits,
+                          BlockDecoders& decoders, BlockChanges& changes) {
+    return codec == Codec::kSwift
+               ? decoders.swift.decode(coded, old_block, traits, changes)
+               : decoders.compact.decode(coded, old_block.bytes, traits, changes);
+}
+
 Result<BoundDelta> BoundDelta::bind(const VerifiedDelta& delta, const Schema& schema) {
     BoundDelta bound(delta);
     bound.tensor_of_.assign(schema.tensors().size(), kUntouched);
@@ -113,10 +121,8 @@ Result<void> BoundDelta::decode_blocks(const DeltaTensor& tensor, const BlockRan
                                        BlockChanges& changes) const {
     const auto decode_one = [&](std::size_t block, const OverlaidBlock& old_part,
                                 BlockChanges& into) {
-        const DtypeTraits& traits = traits_[range.tensor];
-        return delta_->facts().codec == Codec::kSwift
-                   ? decoders.swift.decode(tensor.blocks[block], old_part, traits, into)
-                   : decoders.compact.decode(tensor.blocks[block], old_part.bytes, traits, into);
+        return decode_block(delta_->facts().codec, tensor.blocks[block], old_part,
+                            traits_[range.tensor], decoders, into);
     };
     const std::uint64_t own = std::uint64_t{1} << delta_->log2_block_elements();
     const auto first_block =

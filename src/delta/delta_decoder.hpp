@@ -20,6 +20,11 @@ struct BlockDecoders {
     SwiftDecoder swift;
 };
 
+/// One coded block of `codec`, compact or swift, over the old one.
+Result<void> decode_block(Codec codec, std::span<const std::byte> coded,
+                          const OverlaidBlock& old_block, const DtypeTraits& traits,
+                          BlockDecoders& decoders, BlockChanges& changes);
+
 /// Which tensor of the delta, if any, changes each tensor of the schema. Immutable; shared by all
 /// threads. The delta must outlive it.
 class BoundDelta {

@@ -36,11 +36,11 @@ struct WriteWorker {
     Bytes rounded;  // the new block, where it came in another dtype
 };
 
-/// What changed from one block to the other, as the compact codec writes it.
-WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block,
-                            std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder, bool keep_changes = false);
+/// What changed from one block to the other; TRL's codecs are left for the order of blocks.
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes = false);
 
 class DeltaWriter {
   public:
