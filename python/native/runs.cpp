@@ -71,7 +71,8 @@ void bind_status(nb::module_& module) {
         .def_ro("run", &RunStatus::run)
         .def_prop_ro("single_writer",
                      [](const RunStatus& self) { return self.mode == CommitMode::kSingleWriter; })
-        .def_prop_ro("codec", [](const RunStatus& self) { return name_of(self.codec); })
+        .def_prop_ro("codec",
+                     [](const RunStatus& self) { return std::string(name_of(self.codec)); })
         .def_ro("is_signed", &RunStatus::is_signed)
         .def_ro("roots", &RunStatus::roots, "Ids of the keys that vouch for it.")
         .def_ro("head", &RunStatus::head, "None: nothing was published yet.")
@@ -88,7 +89,8 @@ void bind_status(nb::module_& module) {
         .def_ro("branches", &RunStatus::branches);
     nb::class_<InitReport>(module, "InitReport", "A run that was started.")
         .def_ro("run", &InitReport::run)
-        .def_prop_ro("codec", [](const InitReport& self) { return name_of(self.codec); })
+        .def_prop_ro("codec",
+                     [](const InitReport& self) { return std::string(name_of(self.codec)); })
         .def_ro("is_signed", &InitReport::is_signed)
         .def_ro("already_there", &InitReport::already_there)
         .def_ro("branch_step", &InitReport::branch_step)
@@ -135,7 +137,7 @@ void bind_runs(nb::module_& module) {
         "read_codec",
         [](const Location& where, const Trust& trust) {
             const RunOptions options = run_options(trust);
-            return name_of(long_call([&] { return read_codec(where, options); }));
+            return std::string(name_of(long_call([&] { return read_codec(where, options); })));
         },
         "where"_a, "trust"_a = Trust{});
     module.def(

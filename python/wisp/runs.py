@@ -56,9 +56,10 @@ def init(
     With `sign_key` or `roots` it is a signed run: nothing counts in it that the keys of `roots`,
     the signing key if None, have not signed or certified.
     `branch_of` starts it from another run of the same bucket, at `branch_step` (its newest if
-    None), without copying. `codec` is of all that is written into it: "swift", steps are in service
-    soonest; "compact", a quarter less to send, and each step costs a walk over the model. None: that
-    of `branch_of`, or else "swift". `single_writer` is for stores that cannot decide between racing writers.
+    None), without copying. `single_writer` is for stores that cannot decide between racing writers.
+    `codec` is of all that is written into the run. "swift": steps are in service soonest;
+    "compact": a quarter less to send, and each step costs a walk over the model. None: that of
+    `branch_of`, or else "swift".
     """
     place = location(run)
     if not (single_writer or place.creates_exclusively):
