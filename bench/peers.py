@@ -23,7 +23,7 @@ from bounds import BOUNDS
 from formats import FORMATS, Format, Pair, payload_bytes
 from trace import Trace, add_trace_option, find_trace
 
-WISP_CODECS = ("compact", "gap", "plain")
+WISP_CODECS = ("compact", "swift", "gap", "plain")
 MERGED_STEPS = 8
 BF16_BITS = 16
 

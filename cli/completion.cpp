@@ -81,7 +81,8 @@ void print_bash(const std::vector<VerbWords>& verbs) {
     fmt::print("  if [ \"$COMP_CWORD\" -eq 1 ]; then words='{} --help --version'; fi\n",
                names_of(verbs));
     fmt::print(
-        "  if [ \"${{COMP_WORDS[COMP_CWORD-1]}}\" = --codec ]; then words='compact plain gap'; "
+        "  if [ \"${{COMP_WORDS[COMP_CWORD-1]}}\" = --codec ]; then words='compact swift plain "
+        "gap'; "
         "fi\n");
     fmt::print("  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}}\n");
     fmt::print("complete -o default -o bashdefault -F _wisp wisp\n");

@@ -89,9 +89,11 @@ void add_diff(Command& app, Outcome& outcome) {
     verb->add_option("old", arguments->old_path, "Checkpoint to start from")->required();
     verb->add_option("new", arguments->new_path, "Checkpoint to arrive at")->required();
     verb->add_option("-o,--output", arguments->output, "Delta file to write")->required();
-    verb->add_option("--codec", arguments->codec,
-                     "compact: smallest; plain and gap: as TRL writes them")
-        ->check(one_of({"compact", "plain", "gap"}))
+    verb->add_option(
+            "--codec", arguments->codec,
+            "compact: smallest; swift: read without a walk over the model; plain and gap: as "
+            "TRL writes them")
+        ->check(one_of({"compact", "swift", "plain", "gap"}))
         ->capture_default_str();
     verb->add_option("--step", arguments->step, "Step to write into the delta")
         ->check(not_negative());

@@ -39,7 +39,7 @@ void add_merge(Command& app, Outcome& outcome) {
         ->required();
     verb->add_option("-o,--output", arguments->output, "Delta file to write")->required();
     verb->add_option("--codec", arguments->codec, "Codec of the merged delta")
-        ->check(one_of({"compact", "plain", "gap"}))
+        ->check(one_of({"compact", "swift", "plain", "gap"}))
         ->capture_default_str();
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:

@@ -102,7 +102,7 @@ class File:
             need(isinstance(dtype, str), f"{name}: dtype is not a string")
             need(dtype in DTYPES, f"{name}: unknown dtype", Unsupported)
             need(is_numbers(shape) and is_numbers(offsets) and len(offsets) == 2, f"{name}: not whole numbers")
-            need(len(name.encode()) <= 4096 and len(shape) <= 64, f"{name}: name or rank too large")       # section 13
+            need(len(name.encode()) <= 4096 and len(shape) <= 64, f"{name}: name or rank too large")       # section 14
             need(offsets[1] - offsets[0] == byte_length(dtype, shape), f"{name}: not the length of dtype and shape")
             spans.append((*offsets, name))
             self.tensors[name] = (dtype, shape, self.data[offsets[0]:offsets[1]])
@@ -169,22 +169,22 @@ def decimal(metadata, key):
 def read_delta(path, base):
     """Applies a delta to `base`, name -> (dtype, shape, bytes), and returns name -> new bytes for all its tensors."""
     metadata = (file := File(path)).metadata
-    compact = metadata.get("format") == "wisp_delta"
-    sealed = compact or any(key.startswith("wisp_") for key in metadata)
-    if compact:
-        for key, value in (("version", "1"), ("codec", "compact")):
-            need(metadata.get(key) == value, f"unknown {key}", Unsupported if key in metadata else Corrupt)
+    blocks = metadata.get("format") == "wisp_delta"
+    sealed = blocks or any(key.startswith("wisp_") for key in metadata)
+    if blocks:
+        for key, values in (("version", ("1",)), ("codec", ("compact", "swift"))):
+            need(metadata.get(key) in values, f"unknown {key}", Unsupported if key in metadata else Corrupt)
     if sealed:                                                                  # before anything else is used
         need(file.header.startswith(SEAL_LEAD), "the seal is not the first key")
         need(metadata["wisp_seal"] == seal_of(file.raw), "the seal does not fit")
-        decimal(metadata, "step" if compact else "model_version")
-    opened = open_compact(file) if compact else open_trl(file)
+        decimal(metadata, "step" if blocks else "model_version")
+    opened = open_blocks(file) if blocks else open_trl(file)
     if sealed:                                                                  # What a reader proves. Before it writes
         for key in DIGESTS:
             need(re.fullmatch("[0-9a-f]{32}", metadata.get(key, "")), f"{key} is missing or not 32 digits")
         need(schema_digest(base) == metadata["wisp_schema_digest"], "base has other tensors", Invalid)
         need(state_digest(base) == metadata["wisp_base_digest"], "base has another state", WrongBase)
-    changed = apply_compact(*opened, base) if compact else apply_trl(opened, base)
+    changed = apply_blocks(*opened, base, metadata["codec"]) if blocks else apply_trl(opened, base)
     new = {name: tensor[2] for name, tensor in base.items()} | changed
     if sealed:                                                                  # and after
         need(touched_digest(base, new) == metadata["wisp_touched_digest"], "other values were touched", WrongBase)
@@ -192,12 +192,12 @@ def read_delta(path, base):
         need(state_digest(result) == metadata["wisp_result_digest"], "result is another state")
     return new
 
-def open_compact(file):
+def open_blocks(file):
     both = {name: tensor[0] for name, tensor in file.tensors.items()}
     need(both == {"wisp.blocks": "U8", "wisp.directory": "U8"}, "not exactly the two tensors, both U8")
     blocks, packed = (file.tensors[name][2] for name in ("wisp.blocks", "wisp.directory"))
     size = decimal(file.metadata, "wisp_directory_bytes")
-    need(size <= min(1_000_000_000, 1100 * len(packed)), "directory is too large")                         # section 13
+    need(size <= min(1_000_000_000, 1100 * len(packed)), "directory is too large")                         # section 14
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(packed, size + 1)
@@ -229,7 +229,7 @@ def read_directory(text, block_bytes):
     need(sum(sum(row[5]) for row in tensors) == block_bytes, "block bytes do not add up to wisp.blocks")
     return tensors
 
-def apply_compact(directory, blocks, base):
+def apply_blocks(directory, blocks, base, codec):
     new, at = {}, Bytes(blocks)
     for name, dtype, shape, changed, per_block, sizes in directory:
         need(name in base and base[name][:2] == (dtype, shape), f"{name}: not a tensor of the base", Invalid)
@@ -237,21 +237,21 @@ def apply_compact(directory, blocks, base):
         out = old.copy()
         for number, size in enumerate(sizes):
             span = slice(number * per_block, (number + 1) * per_block)
-            out[span] = read_block(dtype, old[span], at.take(size))
+            out[span] = read_block(dtype, old[span], at.take(size), codec)
         need(np.count_nonzero(out != old) == changed, f"{name}: another number of elements changed")
         new[name] = out.tobytes()
     return new
 
 # ---- 7. Blocks ------------------------------------------------------------------------------------------------------
-def read_block(dtype, old, block):
+def read_block(dtype, old, block, codec):
     if not block:
         return old
     kind, body = block[0], block[1:]
-    need(kind in (1, 2, 3), f"block of kind {kind}", Unsupported)
+    need(kind in (2, 3, 4 if codec == "swift" else 1), f"block of kind {kind}", Unsupported)
     if kind == 2:
         need(len(body) == old.nbytes, "raw block is not as long as its elements")
         return np.frombuffer(body, old.dtype)
-    return read_sparse(dtype, old, body) if kind == 1 else read_split(old, body)
+    return {1: read_sparse, 3: read_split, 4: read_swift}[kind](dtype, old, body)
 def weight(code):
     return code if code < 8 else (8 + code % 8) << (code // 8 - 1)
 def read_codes(at, top):
@@ -280,7 +280,8 @@ def read_sparse(dtype, old, body):
     new, origin, width, is_float = old.copy(), 0, 8 * old.itemsize, DTYPES[dtype][4]
     for _ in range(count):
         i, origin = read_position(stream, ends, origin, h)
-        step = read_step(stream, *models[classes[i]], width)
+        longer, second = models[classes[i]]
+        step = read_step(stream, lambda k: longer[min(k, 23)], lambda k: second[min(k, 23)], width)
         new[i] = order((order(int(old[i]), width, is_float) + step) % (1 << width), width, is_float)
     stream.finish()
     return new
@@ -300,12 +301,12 @@ class Rans:
             need(self.words, "stream runs out of words")
             state = (state << 32) + self.words.pop()
         self.state[which] = state
-    def plain(self, count):
+    def plain(self, count, which):
         value = 0
         for done in range(0, count, 16):
             bits = min(count - done, 16)
-            slot = self.slot(VALUE, bits)
-            self.take(VALUE, bits, slot, slot + 1)
+            slot = self.slot(which, bits)
+            self.take(which, bits, slot, slot + 1)
             value |= slot << done
         return value
     def finish(self):
@@ -346,26 +347,27 @@ class Adaptive:
         self.one += ((65536 - self.one) * rate) >> 16 if bit else -((self.one * rate) >> 16)
         self.one = min(max(self.one, 16), 65520) & ~1
         self.seen = min(self.seen + 1, 254)
-    def read(self, stream):
-        bit = stream.slot(VALUE, 16) < self.one
-        stream.take(VALUE, 16, *((0, self.one) if bit else (self.one, 65536)))
+    def read(self, stream, which):
+        bit = stream.slot(which, 16) < self.one
+        stream.take(which, 16, *((0, self.one) if bit else (self.one, 65536)))
         self.learn(bit)
         return bit
-def read_step(stream, longer, second, width):
-    slot, one = stream.slot(VALUE, 16), longer[0].one
+def read_step(stream, longer, second, width, which=VALUE):
+    """`longer` and `second` give the adaptive bit of a number."""
+    slot, one = stream.slot(which, 16), longer(0).one
     if slot >= one:
         middle = one + (65536 - one) // 2
-        stream.take(VALUE, 16, *((one, middle) if slot < middle else (middle, 65536)))
-        longer[0].learn(False)
+        stream.take(which, 16, *((one, middle) if slot < middle else (middle, 65536)))
+        longer(0).learn(False)
         return 1 if slot < middle else -1
     e = 0
-    while longer[min(e, 23)].read(stream):
+    while longer(e).read(stream, which):
         need((e := e + 1) < width, "step is longer than an element")
-    magnitude = ((2 + second[min(e, 23)].read(stream)) << (e - 1)) + stream.plain(e - 1)
-    return -magnitude if stream.plain(1) else magnitude
+    magnitude = ((2 + second(e).read(stream, which)) << (e - 1)) + stream.plain(e - 1, which)
+    return -magnitude if stream.plain(1, which) else magnitude
 
 # ---- 11. Split blocks -----------------------------------------------------------------------------------------------
-def read_split(old, body):
+def read_split(_, old, body):
     at, width, slices = Bytes(body), old.itemsize, []           # slices: for each slot (value, start, stop)
     presence = at.take(32)
     for value in (v for v in range(256) if presence[v // 8] >> (v % 8) & 1):
@@ -384,7 +386,43 @@ def read_split(old, body):
     stream.finish()
     return np.array(new, dtype=old.dtype)
 
-# ---- 12. TRL's files ------------------------------------------------------------------------------------------------
+# ---- 12. Swift blocks -----------------------------------------------------------------------------------------------
+def quotient_slices(z):
+    """(start, stop) of the symbols 0, 1, … and, last, of the escape."""
+    slices, left = [], 4096
+    while len(slices) < 32 and (f := left * z // 256):
+        slices.append((4096 - left, 4096 - left + f))
+        left -= f
+    return slices + [(4096 - left, 4096)]
+def read_swift(dtype, old, body):
+    at, width, is_float = Bytes(body), 8 * old.itemsize, DTYPES[dtype][4]
+    count, s, z = at.varint(), at.u8(), at.u8()
+    need(1 <= count <= len(old), "change count is not 1 to the number of elements")
+    need(s <= 24 and z >= 1, "low bits are more than 24, or chance of zero is not 1 to 255")
+    low = int.from_bytes(at.take((count * s + 7) // 8), "little")
+    need(low >> (count * s) == 0, "unused high bits are not zero")
+    stream, slices, positions = Rans(body[at.at:], 2), quotient_slices(z), []
+    escape = len(slices) - 1
+    for k in range(count):                          # positions, without a look at old
+        q, symbol = 0, escape
+        while symbol == escape:
+            slot = stream.slot(k % 2, 12)
+            symbol = next(n for n, (start, stop) in enumerate(slices) if start <= slot < stop)
+            stream.take(k % 2, 12, *slices[symbol])
+            q += symbol
+            need(q << s < len(old), "position past the end")
+        gap = (q << s) + (low >> (k * s)) % (1 << s)
+        positions.append((positions[-1] if positions else -1) + 1 + gap)
+        need(positions[-1] < len(old), "position past the end")
+    first, longer, second = ([Adaptive() for _ in range(319)] for _ in range(3))
+    new, x = old.copy(), exponents(dtype, old[positions]).tolist()
+    for k, i in enumerate(positions):               # values, with a look at those alone
+        step = read_step(stream, lambda n: longer[x[k] + n] if n else first[x[k]], lambda n: second[x[k] + n], width, k % 2)
+        new[i] = order((order(int(old[i]), width, is_float) + step) % (1 << width), width, is_float)
+    stream.finish()
+    return new
+
+# ---- 13. TRL's files ------------------------------------------------------------------------------------------------
 def open_trl(file):
     """name -> (positions, dtype of the values, bytes of the values)"""
     metadata, names, pairs = file.metadata, set(file.tensors), {}

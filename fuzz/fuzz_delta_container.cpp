@@ -29,7 +29,7 @@ void decode_all(const VerifiedDelta& delta) {
     const unsigned log2 = delta.log2_block_elements() == 0 ? 8 : delta.log2_block_elements();
     const BlockGrid grid(*schema, log2);
     const Bytes zeros(kMostBytes);
-    BlockDecoder decoder;
+    BlockDecoders decoder;
     BlockChanges changes;
     for (std::uint64_t i = 0; i < grid.count(); ++i) {
         const BlockRange range = grid[i];

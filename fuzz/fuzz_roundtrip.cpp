@@ -1,6 +1,8 @@
 // Any two blocks: what is decoded equals what was detected.
 #include "codec/block_decoder.hpp"
 #include "codec/block_encoder.hpp"
+#include "codec/swift_decoder.hpp"
+#include "codec/swift_encoder.hpp"
 #include "delta/detect.hpp"
 #include "sound_changes.hpp"
 
@@ -67,5 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         FUZZ_CHECK(decoder.decode(*bytes, old_block, traits, decoded).has_value());
         FUZZ_CHECK(decoded == found.changes);
     }
+    Bytes swift;
+    SwiftEncoder().encode(old_block, found.changes, traits, swift);
+    FUZZ_CHECK(SwiftDecoder().decode(swift, old_block, traits, decoded).has_value());
+    FUZZ_CHECK(decoded == found.changes);
     return 0;
 }

@@ -38,7 +38,7 @@ Metadata metadata_from(FuzzInput& in) {
 
 BlockChanges decode_in_blocks(const BoundDelta& bound, const BlockGrid& grid,
                               const Bytes& old_tensor, std::size_t tensor) {
-    BlockDecoder decoder;
+    BlockDecoders decoder;
     BlockChanges all;
     for (std::uint64_t i = 0; i < grid.count(); ++i) {
         const BlockRange range = grid[i];

@@ -6,7 +6,8 @@
 #include <random>
 
 #include "base/bytes.hpp"
-#include "kernel/elements.hpp"
+#include "kernel/kernels.hpp"
+#include "kernel/scatter.hpp"
 #include "wisp/schema.hpp"
 
 namespace wisp::testing {
@@ -92,6 +93,19 @@ inline Bytes changed_copy(const Bytes& block, const DtypeTraits& traits, double 
         store_element(copy, traits, i, changed_element(bits, traits, change, rng));
     }
     return copy;
+}
+
+/// What differs, as the plain kernel sees it.
+inline BlockChanges changes_between(const Bytes& old_block, const Bytes& new_block,
+                                    const DtypeTraits& traits) {
+    BlockChanges changes;
+    changes.element_bytes = traits.element_bytes;
+    changes.positions.resize(old_block.size() / traits.element_bytes);
+    changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(),
+                                                    changes.positions.size(), traits.element_bytes,
+                                                    changes.positions.data(), {}));
+    gather_bits(old_block.data(), new_block.data(), changes);
+    return changes;
 }
 
 inline std::string dtype_name(Dtype dtype) {

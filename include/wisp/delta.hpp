@@ -20,7 +20,15 @@
 
 namespace wisp {
 
-enum class Codec { kCompact, kPlain, kGap };
+/// Compact is the smallest. Swift costs what changed, not what there is: its positions need no
+/// base. Plain and gap are TRL's.
+enum class Codec { kCompact, kPlain, kGap, kSwift };
+/// Compact and swift: coded blocks in wisp's own container, which TRL does not read.
+constexpr bool holds_blocks(Codec codec) {
+    return codec == Codec::kCompact || codec == Codec::kSwift;
+}
+/// Of a run that does not say: it brings a step into service earlier (doc/codecs.md).
+inline constexpr Codec kDefaultCodec = Codec::kSwift;
 std::string_view name_of(Codec codec);
 std::optional<Codec> parse_codec(std::string_view name);
 

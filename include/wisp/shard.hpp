@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "wisp/delta.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
@@ -45,7 +46,8 @@ struct ShardCall {
     ShardPart part = ShardPart::kDelta;
     std::uint64_t step = 0;
     std::uint64_t epoch = 0;
-    StateDigest base;  // the committed state; of kWhole: nothing
+    StateDigest base;             // the committed state; of kWhole: nothing
+    Codec codec = kDefaultCodec;  // of the run
     friend bool operator==(const ShardCall&, const ShardCall&) = default;
 };
 /// One line of JSON.

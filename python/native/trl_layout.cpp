@@ -27,7 +27,7 @@ std::unique_ptr<TrlPublishSession> open_session(const Location& where, const std
     auto session = std::make_unique<TrlPublishSession>();
     session->where = where;
     const auto parsed = parse_codec(codec);
-    if (!parsed || *parsed == Codec::kCompact) {
+    if (!parsed || holds_blocks(*parsed)) {
         raise(Error{ErrorKind::kInvalid,
                     "TRL reads no codec '" + codec + "'; use \"plain\" or \"gap\""});
     }

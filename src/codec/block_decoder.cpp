@@ -5,14 +5,14 @@
 
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
+#include "codec/dense_decoder.hpp"
 #include "codec/hazard.hpp"
 #include "codec/hazard_field.hpp"
 #include "codec/rans_reader.hpp"
 #include "codec/sparse_header.hpp"
 #include "codec/step_model.hpp"
 #include "codec/value_order.hpp"
-#include "kernel/kernels.hpp"
-#include "kernel/scatter.hpp"
+#include "kernel/elements.hpp"
 
 namespace wisp {
 namespace {
@@ -56,12 +56,9 @@ Result<void> read_changes(RansReader rans, std::span<const std::byte> old_block,
 
         const auto step = steps.take(rans, place.element_class, sizeof(T) * 8, overlong);
         const T old_bits = load_element<T>(old_block.data(), place.position);
-        const T negative = static_cast<T>(T{0} - (step.negative ? 1U : 0U));
-        const T difference = static_cast<T>((static_cast<T>(step.magnitude) ^ negative) - negative);
         changes.positions[i] = static_cast<std::uint32_t>(place.position);
         store_le<T>(changes.old_bits.data() + i * sizeof(T), old_bits);
-        store_le<T>(changes.new_bits.data() + i * sizeof(T),
-                    order(static_cast<T>(order(old_bits) + difference)));
+        store_le<T>(changes.new_bits.data() + i * sizeof(T), stepped(old_bits, step, order));
     }
     if (overlong) return corrupt("a step is longer than its element");
     if (!rans.finished()) return corrupt("its stream does not end with its last change");
@@ -79,25 +76,16 @@ Result<void> BlockDecoder::decode(std::span<const std::byte> coded,
     ByteReader in(coded);
     switch (static_cast<BlockKind>(in.fixed<std::uint8_t>())) {
         case BlockKind::kSparse: return decode_sparse(in, old_block, traits, changes);
-        case BlockKind::kSplit: return decode_split(in, old_block, traits, changes);
-        case BlockKind::kRaw: {
-            if (in.remaining() != old_block.size()) return corrupt("raw block of another length");
-            compare(old_block, in.take(in.remaining()), changes);
+        case BlockKind::kRaw:
+        case BlockKind::kSplit: {
+            WISP_ASSIGN(const auto new_block,
+                        decode_dense(coded, old_block.size(), traits.element_bytes, new_block_));
+            compare_blocks(old_block, new_block, changes);
             return {};
         }
+        case BlockKind::kSwift: break;
     }
-    return fail(ErrorKind::kUnsupported,
-                "coded block: unknown kind; a newer wisp wrote it, upgrade to read it");
-}
-
-void BlockDecoder::compare(std::span<const std::byte> old_block,
-                           std::span<const std::byte> new_block, BlockChanges& changes) {
-    const std::size_t count = old_block.size() / changes.element_bytes;
-    changes.positions.resize(count);
-    changes.positions.resize(active_kernels().scan(old_block.data(), new_block.data(), count,
-                                                   changes.element_bytes, changes.positions.data(),
-                                                   {}));
-    gather_bits(old_block.data(), new_block.data(), changes);
+    return unknown_kind();
 }
 
 Result<void> BlockDecoder::decode_sparse(ByteReader& in, std::span<const std::byte> old_block,

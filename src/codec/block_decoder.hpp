@@ -25,10 +25,6 @@ class BlockDecoder {
   private:
     Result<void> decode_sparse(ByteReader& in, std::span<const std::byte> old_block,
                                const DtypeTraits& traits, BlockChanges& changes);
-    Result<void> decode_split(ByteReader& in, std::span<const std::byte> old_block,
-                              const DtypeTraits& traits, BlockChanges& changes);
-    void compare(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
-                 BlockChanges& changes);
     Bytes new_block_;
 };
 

@@ -1,7 +1,6 @@
 #include "codec/block_encoder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "codec/block_layout.hpp"
@@ -9,14 +8,13 @@
 #include "codec/hazard_field.hpp"
 #include "codec/position_writer.hpp"
 #include "codec/step_model.hpp"
-#include "kernel/scatter.hpp"
+#include "kernel/elements.hpp"
 
 namespace wisp {
 namespace {
 
 // Below this share of changed elements a sparse block is smaller than any dense one.
 constexpr std::size_t kSurelySparse = 16;
-constexpr std::size_t kSampledSteps = 4096;
 
 /// About what a sparse block would take, from the density and a sample of the steps. Leans low.
 double expected_bytes(const BlockChanges& changes, std::size_t count, const DtypeTraits& traits) {
@@ -27,19 +25,7 @@ double expected_bytes(const BlockChanges& changes, std::size_t count, const Dtyp
         bits = -0.5 * static_cast<double>(count) *
                (density * std::log2(density) + (1 - density) * std::log2(1 - density));
     }
-    double step_bits = 0;
-    std::size_t sampled = 0;
-    with_element_type(traits.element_bytes, [&]<class T>(T) {
-        const ValueOrder<T> order(traits.sign_magnitude);
-        const std::size_t stride = std::max<std::size_t>(1, changes.count() / kSampledSteps);
-        for (std::size_t i = 0; i < changes.count(); i += stride, ++sampled) {
-            const auto step = step_between(load_element<T>(changes.old_bits.data(), i),
-                                           load_element<T>(changes.new_bits.data(), i), order);
-            step_bits += static_cast<double>(std::bit_width(step.magnitude));  // sign for the 1
-        }
-        return 0;
-    });
-    bits += step_bits / static_cast<double>(sampled) * static_cast<double>(changes.count());
+    bits += expected_step_bits(changes, traits.sign_magnitude);
     return bits / 8;
 }
 
@@ -56,24 +42,15 @@ void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChang
         if (out.size() - start <= old_block.size()) return;
         out.resize(start);
     }
-    new_block_.assign(old_block.begin(), old_block.end());
-    scatter_new_bits(changes, new_block_.data());
-    dense_.clear();
-    encode_split(new_block_, traits.element_bytes, dense_);
-    BlockKind kind = BlockKind::kSplit;
-    if (dense_.empty()) {
-        kind = BlockKind::kRaw;
-        dense_.swap(new_block_);
-    }
+    dense_.encode(old_block, changes);
     // The symbols of far steps are many; what cannot become smaller is not tried.
-    if (expected_bytes(changes, count, traits) < static_cast<double>(dense_.size())) {
+    if (expected_bytes(changes, count, traits) < static_cast<double>(dense_.body_bytes())) {
         out.push_back(static_cast<std::byte>(BlockKind::kSparse));
         encode_sparse(old_block, changes, traits, out);
-        if (out.size() - start <= dense_.size() + 1) return;
+        if (out.size() - start <= dense_.body_bytes() + 1) return;
         out.resize(start);
     }
-    out.push_back(static_cast<std::byte>(kind));
-    out.insert(out.end(), dense_.begin(), dense_.end());
+    dense_.append_to(out);
 }
 
 void BlockEncoder::encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,

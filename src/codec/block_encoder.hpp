@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/bytes.hpp"
+#include "codec/dense_encoder.hpp"
 #include "codec/rans.hpp"
 #include "codec/sparse_plan.hpp"
 #include "kernel/kernels.hpp"
@@ -42,12 +43,8 @@ class BlockEncoder {
                        const DtypeTraits& traits, Bytes& out);
     SparsePlanner planner_;
     RansWriter rans_;
-    Bytes new_block_;
-    Bytes dense_;
+    DenseEncoder dense_;
     BlockChanges changes_;
 };
-
-/// Appends a kSplit body for `block`, or nothing when it would not be smaller than `block`.
-void encode_split(std::span<const std::byte> block, unsigned element_bytes, Bytes& out);
 
 }  // namespace wisp

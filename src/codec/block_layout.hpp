@@ -5,6 +5,8 @@
 //             u8 first weight code, nibbles of the other weight codes, rANS stream
 //   raw    := the new elements
 //   split  := frequency table, varint stream bytes, rANS stream, low bytes
+//   swift  := varint change_count, u8 low bits, u8 chance of zero, low bits of the gaps, rANS
+//   stream
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@ enum class BlockKind : std::uint8_t {
     kSparse = 1,  // positions by hazard, values as steps, both relative to the old block
     kRaw = 2,     // every element as it is
     kSplit = 3,   // every element; the byte that holds the exponent entropy-coded
+    kSwift = 4,   // positions as they are, values as steps relative to the old elements there
 };
 
 }  // namespace wisp

@@ -10,7 +10,7 @@ namespace wisp {
 struct EncodedBlock {
     std::size_t tensor = 0;
     std::uint64_t changed_elements = 0;
-    Bytes coded;             // compact: the block; plain and gap: indices or uint32 gaps
+    Bytes coded;             // compact and swift: the block; plain and gap: indices or uint32 gaps
     Bytes values;            // plain and gap only
     bool wide_gaps = false;  // gap: some gap does not fit 16 bits
 };

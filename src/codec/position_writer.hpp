@@ -6,8 +6,6 @@
 
 #include "codec/hazard.hpp"
 #include "codec/rans.hpp"
-#include "codec/step_model.hpp"
-#include "codec/value_order.hpp"
 
 namespace wisp {
 
@@ -35,13 +33,5 @@ class PositionWriter {
     const unsigned shift_;
     std::uint64_t origin_ = 0;
 };
-
-/// The step from one element to another in the order of values.
-template <class T>
-StepModel::Step step_between(T before, T after, const ValueOrder<T>& order) {
-    const T up = static_cast<T>(order(after) - order(before));
-    const T down = static_cast<T>(T{0} - up);
-    return {std::min(down, up), down < up};
-}
 
 }  // namespace wisp

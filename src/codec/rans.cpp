@@ -14,12 +14,12 @@ void append_words(std::span<const std::uint32_t> words, Bytes& out) {
     for (auto word = words.rbegin(); word != words.rend(); ++word, to += 4) store_le(to, *word);
 }
 
-void RansWriter::put_bits(std::uint64_t value, unsigned bits) {
+void RansWriter::put_bits(std::uint64_t value, unsigned bits, Lane lane) {
     for (; bits > kChunkBits; bits -= kChunkBits, value >>= kChunkBits) {
-        put_value(static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits);
+        put_value(static_cast<std::uint32_t>(value & 0xFFFF), 1, kChunkBits, lane);
     }
     if (bits > 0) {
-        put_value(static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits);
+        put_value(static_cast<std::uint32_t>(value & ((1U << bits) - 1)), 1, bits, lane);
     }
 }
 
@@ -36,7 +36,10 @@ void RansWriter::finish(Bytes& out) {
             rans_put(position_state, next, {position->start, position->frequency, kPositionBits});
         } else {
             --value;
-            rans_put(value_state, next, {*value & 0xFFFF, *value >> 16, *bits});
+            const bool other = (*bits & kOtherLane) != 0;
+            const unsigned plain = *bits & (kOtherLane - 1U);
+            rans_put(other ? position_state : value_state, next,
+                     {*value & 0xFFFF, *value >> 16, plain});
         }
     }
     clear();

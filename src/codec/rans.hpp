@@ -1,7 +1,8 @@
 // rANS with 64-bit states and 32-bit words: doc/format.md section 8.
 //
 // A symbol is a slice [start, start + frequency) of [0, 2^bits). Two states share one stream of
-// words, one for positions and one for values, so that neither waits for the other. The coder works
+// words, so that neither waits for the other: one for positions and one for values, or in a swift
+// block one for every other change. The coder works
 // backwards: the writer collects symbols in reading order and codes them when the block ends; a
 // model may therefore adapt as it reads. A stream that was read to its end leaves both states at
 // kRansLow and no word behind: anything else is corruption.
@@ -17,6 +18,8 @@ namespace wisp {
 
 inline constexpr unsigned kPositionBits = 30;
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
+
+enum class Lane : std::uint8_t { kPosition, kValue };
 
 struct RansSymbol {
     std::uint32_t start;
@@ -50,11 +53,13 @@ class RansWriter {
         order_.push_back(kPositionMark);
     }
     /// A slice of [0, 2^bits), bits at most 16 and the frequency below 2^16.
-    void put_value(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
+    void put_value(std::uint32_t start, std::uint32_t frequency, unsigned bits,
+                   Lane lane = Lane::kValue) {
         values_.push_back(start | frequency << 16);
-        order_.push_back(static_cast<std::uint8_t>(bits));
+        const unsigned mark = lane == Lane::kPosition ? bits | kOtherLane : bits;
+        order_.push_back(static_cast<std::uint8_t>(mark));
     }
-    void put_bits(std::uint64_t value, unsigned bits);
+    void put_bits(std::uint64_t value, unsigned bits, Lane lane = Lane::kValue);
     /// Codes what was put and appends the stream.
     void finish(Bytes& out);
     /// Forgets what was put.
@@ -67,7 +72,8 @@ class RansWriter {
         std::uint32_t frequency;
     };
     static constexpr std::uint8_t kPositionMark = 255;
-    std::vector<std::uint8_t> order_;  // the bits of each symbol in turn, or kPositionMark
+    static constexpr std::uint8_t kOtherLane = 64;  // a symbol of few bits, of the position state
+    std::vector<std::uint8_t> order_;               // the bits of each symbol in turn, or a mark
     std::vector<PositionSymbol> positions_;
     std::vector<std::uint32_t> values_;
     std::vector<std::uint32_t> words_;

@@ -9,10 +9,9 @@
 
 namespace wisp {
 
-enum class Lane : std::uint8_t { kPosition, kValue };
-
 class RansReader {
   public:
+    RansReader() = default;
     /// A stream shorter than its states is corrupt from the start.
     explicit RansReader(std::span<const std::byte> stream);
 
@@ -26,7 +25,8 @@ class RansReader {
         state = frequency * (state >> bits) + peek<kLane>(bits) - start;
         refill(state);
     }
-    /// Plain bits, of the values.
+    /// Plain bits, of the values unless said otherwise.
+    template <Lane kLane = Lane::kValue>
     std::uint64_t take_bits(unsigned bits);
 
     bool ok() const { return ok_; }
@@ -67,13 +67,14 @@ class RansReader {
     bool ok_ = true;
 };
 
-inline std::uint64_t RansReader::take_bits(unsigned bits) {
+template <Lane kLane>
+std::uint64_t RansReader::take_bits(unsigned bits) {
     constexpr unsigned kChunkBits = 16;
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < bits; shift += kChunkBits) {
         const unsigned chunk = bits - shift < kChunkBits ? bits - shift : kChunkBits;
-        const std::uint32_t part = peek<Lane::kValue>(chunk);
-        advance<Lane::kValue>(part, 1, chunk);
+        const std::uint32_t part = peek<kLane>(chunk);
+        advance<kLane>(part, 1, chunk);
         value |= std::uint64_t{part} << shift;
     }
     return value;

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "base/try.hpp"
-#include "codec/block_decoder.hpp"
+#include "codec/dense_decoder.hpp"
 #include "codec/rans.hpp"
 #include "codec/split_table.hpp"
 #include "kernel/elements.hpp"
@@ -62,20 +62,17 @@ Result<void> join_bytes(ByteReader& stream, const SplitTable& table,
 
 }  // namespace
 
-Result<void> BlockDecoder::decode_split(ByteReader& in, std::span<const std::byte> old_block,
-                                        const DtypeTraits& traits, BlockChanges& changes) {
+Result<void> decode_split(ByteReader& in, std::size_t block_bytes, unsigned element_bytes,
+                          Bytes& new_block) {
     WISP_ASSIGN(const SplitTable table, parse_split_table(in));
     const std::uint64_t stream_bytes = in.varint();
     ByteReader stream(in.take(stream_bytes));
-    const std::size_t count = old_block.size() / traits.element_bytes;
-    const auto low_bytes = in.take(count * (traits.element_bytes - 1));
+    const auto low_bytes = in.take(block_bytes / element_bytes * (element_bytes - 1));
     if (!in.ok() || !in.at_end()) return corrupt("its length does not fit its elements");
-    new_block_.resize(old_block.size());
-    WISP_TRY(with_element_type(traits.element_bytes, [&]<class T>(T) {
-        return join_bytes<T>(stream, table, low_bytes, new_block_);
-    }));
-    compare(old_block, new_block_, changes);
-    return {};
+    new_block.resize(block_bytes);
+    return with_element_type(element_bytes, [&]<class T>(T) {
+        return join_bytes<T>(stream, table, low_bytes, new_block);
+    });
 }
 
 }  // namespace wisp

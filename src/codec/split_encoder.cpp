@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "codec/block_encoder.hpp"
+#include "codec/dense_encoder.hpp"
 #include "codec/rans.hpp"
 #include "codec/split_table.hpp"
 #include "kernel/elements.hpp"

@@ -3,102 +3,93 @@
 // Elements of floats are put in order (sign-magnitude made monotonic), integers stand as they are;
 // the step is the difference modulo 2^n, never zero. 91 % of steps are +1 or -1. Every bit pattern
 // of every dtype has exactly one place in the order, so NaN payloads and signed zeros need no
-// escape. doc/format.md section 10 has the symbols; the probabilities adapt per class.
+// escape. doc/format.md sections 10 and 12 have the symbols; the probabilities adapt.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstdint>
 
-#include "codec/rans.hpp"
-#include "codec/rans_reader.hpp"
+#include "codec/adaptive_bit.hpp"
+#include "codec/value_order.hpp"
 #include "kernel/element_class.hpp"
 
 namespace wisp {
 
-/// A probability of a one bit, learnt as it is used: quickly at first, then as a running mean.
-class AdaptiveBit {
-  public:
-    static constexpr unsigned kBits = 16;
-    static constexpr std::uint32_t kTotal = 1U << kBits;
-
-    /// Of kTotal slots the first one() mean a one bit. Even, so that the rest can be halved.
-    std::uint32_t one() const { return one_; }
-
-    void put(RansWriter& out, bool bit) {
-        if (bit) {
-            out.put_value(0, one_, kBits);
-        } else {
-            out.put_value(one_, kTotal - one_, kBits);
-        }
-        learn(bit);
-    }
-    bool take(RansReader& in) {
-        const bool bit = in.peek<Lane::kValue>(kBits) < one_;
-        if (bit) {
-            in.advance<Lane::kValue>(0, one_, kBits);
-        } else {
-            in.advance<Lane::kValue>(one_, kTotal - one_, kBits);
-        }
-        learn(bit);
-        return bit;
-    }
-    void learn(bool bit) {
-        const std::uint32_t rate = kRates[seen_];
-        if (bit) {
-            one_ += ((kTotal - one_) * rate) >> kBits;
-        } else {
-            one_ -= (one_ * rate) >> kBits;
-        }
-        one_ = std::min(std::max(one_, kLeast), kTotal - kLeast) & ~1U;
-        if (seen_ < kSlowest) ++seen_;
-    }
-
-  private:
-    static constexpr std::uint32_t kLeast = 16;
-    static constexpr std::uint32_t kSlowest = 254;
-    /// 1 / (seen + 1.5), in 1/65536: the mean of what was seen, with half a prior of each.
-    static constexpr auto kRates = [] {
-        std::array<std::uint32_t, kSlowest + 1> rates{};
-        for (std::uint32_t seen = 0; seen <= kSlowest; ++seen) {
-            rates[seen] = (2 * kTotal) / (2 * seen + 3);
-        }
-        return rates;
-    }();
-
-    std::uint32_t one_ = kTotal / 2;
-    std::uint32_t seen_ = 0;
+struct Step {
+    std::uint64_t magnitude;
+    bool negative;
 };
+
+/// The step from one element to another in the order of values.
+template <class T>
+Step step_between(T before, T after, const ValueOrder<T>& order) {
+    const T up = static_cast<T>(order(after) - order(before));
+    const T down = static_cast<T>(T{0} - up);
+    return {std::min(down, up), down < up};
+}
+
+/// Where a step leads from an element.
+template <class T>
+T stepped(T before, const Step& step, const ValueOrder<T>& order) {
+    const T negative = static_cast<T>(T{0} - (step.negative ? 1U : 0U));
+    const T difference = static_cast<T>((static_cast<T>(step.magnitude) ^ negative) - negative);
+    return order(static_cast<T>(order(before) + difference));
+}
+
+/// The probabilities of one step. `longer` and `second` count the bits after the leading one;
+/// numbers beyond `last` share the one there.
+struct StepContext {
+    AdaptiveBit* first;   // is it longer than one bit?
+    AdaptiveBit* longer;  // from 1 on: is it longer than so many more?
+    AdaptiveBit* second;
+    unsigned last;
+};
+
+template <Lane kLane>
+void put_long_step(RansWriter& out, const StepContext& context, const Step& step);
+template <Lane kLane>
+Step take_long_step(RansReader& in, const StepContext& context, unsigned width, bool& overlong);
 
 /// A step of one and its sign are one symbol. Longer ones have the count of their bits in unary,
 /// the second-highest bit, the rest as it is, and the sign.
+template <Lane kLane>
+void put_step(RansWriter& out, const StepContext& context, const Step& step) {
+    if (step.magnitude != 1) return put_long_step<kLane>(out, context, step);
+    AdaptiveBit& longer = *context.first;
+    const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
+    out.put_value(longer.one() + (step.negative ? half : 0), half, AdaptiveBit::kBits, kLane);
+    longer.learn(false);
+}
+
+/// `width` bits per element bound the magnitude; a longer one turns `overlong` true.
+template <Lane kLane>
+Step take_step(RansReader& in, const StepContext& context, unsigned width, bool& overlong) {
+    AdaptiveBit& longer = *context.first;
+    const std::uint32_t slot = in.peek<kLane>(AdaptiveBit::kBits);
+    if (slot < longer.one()) {
+        RansReader aside = in;  // so that `in` itself can stay in registers
+        const Step step = take_long_step<kLane>(aside, context, width, overlong);
+        in = aside;
+        return step;
+    }
+    const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
+    const bool negative = slot >= longer.one() + half;
+    in.advance<kLane>(longer.one() + (negative ? half : 0), half, AdaptiveBit::kBits);
+    longer.learn(false);
+    return {1, negative};
+}
+
+/// Of sparse blocks: every class learns for itself.
 class StepModel {
   public:
-    struct Step {
-        std::uint64_t magnitude;
-        bool negative;
-    };
+    using Step = wisp::Step;
 
     void put(RansWriter& out, std::uint32_t element_class, const Step& step) {
-        ClassModel& model = classes_[element_class];
-        if (step.magnitude != 1) return put_long(out, model, step);
-        AdaptiveBit& longer = model.longer[0];
-        const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
-        out.put_value(longer.one() + (step.negative ? half : 0), half, AdaptiveBit::kBits);
-        longer.learn(false);
+        put_step<Lane::kValue>(out, context(element_class), step);
     }
-
-    /// `width` bits per element bound the magnitude; a longer one turns `overlong` true.
     Step take(RansReader& in, std::uint32_t element_class, unsigned width, bool& overlong) {
-        ClassModel& model = classes_[element_class];
-        AdaptiveBit& longer = model.longer[0];
-        const std::uint32_t slot = in.peek<Lane::kValue>(AdaptiveBit::kBits);
-        if (slot < longer.one()) return take_long(in, model, width, overlong);
-        const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
-        const bool negative = slot >= longer.one() + half;
-        in.advance<Lane::kValue>(longer.one() + (negative ? half : 0), half, AdaptiveBit::kBits);
-        longer.learn(false);
-        return {1, negative};
+        return take_step<Lane::kValue>(in, context(element_class), width, overlong);
     }
 
   private:
@@ -107,9 +98,27 @@ class StepModel {
         std::array<AdaptiveBit, kContexts> longer;
         std::array<AdaptiveBit, kContexts> second;
     };
-    static void put_long(RansWriter& out, ClassModel& model, const Step& step);
-    static Step take_long(RansReader& in, ClassModel& model, unsigned width, bool& overlong);
+    StepContext context(std::uint32_t element_class) {
+        ClassModel& model = classes_[element_class];
+        return {model.longer.data(), model.longer.data(), model.second.data(), kContexts - 1};
+    }
     std::array<ClassModel, kMaxClasses> classes_;
+};
+
+/// Of swift blocks. An optimizer's step has a size of its own, whatever the weight: whether a step
+/// goes beyond its binade depends on which binade that is, not on how far below it the weight lies.
+/// So a weight of exponent x that asks about i more bits shares the answer of exponent x + i.
+class BinadeStepModel {
+  public:
+    StepContext context(std::uint8_t exponent) {
+        return {&first_[exponent], &longer_[exponent], &second_[exponent], 63};
+    }
+
+  private:
+    static constexpr std::size_t kBinades = 256 + 64;
+    std::array<AdaptiveBit, 256> first_;
+    std::array<AdaptiveBit, kBinades> longer_;
+    std::array<AdaptiveBit, kBinades> second_;
 };
 
 }  // namespace wisp

@@ -1,4 +1,4 @@
-// The container of the compact codec: two byte tensors, the blocks and their directory.
+// The container of compact and swift: two byte tensors, the blocks and their directory.
 #pragma once
 
 #include "base/spool.hpp"
@@ -7,7 +7,7 @@
 
 namespace wisp {
 
-/// What stands before and behind the blocks of a compact delta.
+/// What stands before and behind the blocks of a delta.
 struct CompactFrame {
     std::vector<SafetensorsEntry> entries;
     Metadata metadata;

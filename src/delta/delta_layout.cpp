@@ -9,6 +9,7 @@ namespace wisp {
 std::string_view name_of(Codec codec) {
     switch (codec) {
         case Codec::kCompact: return "compact";
+        case Codec::kSwift: return "swift";
         case Codec::kPlain: return "plain";
         case Codec::kGap: return "gap";
     }
@@ -16,7 +17,7 @@ std::string_view name_of(Codec codec) {
 }
 
 std::optional<Codec> parse_codec(std::string_view name) {
-    for (const Codec codec : {Codec::kCompact, Codec::kPlain, Codec::kGap}) {
+    for (const Codec codec : {Codec::kCompact, Codec::kSwift, Codec::kPlain, Codec::kGap}) {
         if (name_of(codec) == name) return codec;
     }
     return std::nullopt;

@@ -10,7 +10,7 @@ namespace wisp {
 Result<std::unique_ptr<DeltaSealer>> DeltaSealer::create(const std::filesystem::path& output,
                                                          Codec codec, const Schema& schema,
                                                          unsigned log2_block_elements) {
-    if (codec == Codec::kCompact) {
+    if (holds_blocks(codec)) {
         return CompactSealer::create(output, schema, log2_block_elements);
     }
     return TrlSealer::create(output, codec, schema);

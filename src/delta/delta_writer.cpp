@@ -14,36 +14,38 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Cod
     return DeltaWriter(codec, schema, std::move(sealer));
 }
 
-WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block,
-                            std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder, bool keep_changes) {
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
-    const EncodedDifference difference = encoder.encode_difference(
-        old_block, new_block, traits_of(tensor.dtype), seed,
-        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded,
-        keep_changes ? &written.changes : nullptr);
-    written.encoded.changed_elements = difference.changed_elements;
-    written.touched = difference.touched;
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    if (codec == Codec::kCompact) {
+        const EncodedDifference difference = worker.encoder.encode_difference(
+            old_block, new_block, traits, seed, {&seed, range.first_word(), &written.old_state},
+            range.first_word(), written.encoded.coded, keep_changes ? &written.changes : nullptr);
+        written.encoded.changed_elements = difference.changed_elements;
+        written.touched = difference.touched;
+        return written;
+    }
+    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
+    written.touched = worker.found.touched;
+    written.old_state = worker.found.old_state;
+    written.encoded.changed_elements = worker.found.changes.count();
+    if (codec == Codec::kSwift) {
+        worker.swift.encode(old_block, worker.found.changes, traits, written.encoded.coded);
+        if (!keep_changes) return written;  // and the worker keeps its room
+    }
+    written.changes = std::move(worker.found.changes);
     return written;
 }
 
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
                                  std::span<const std::byte> new_block, const TensorSeed& seed,
                                  WriteWorker& worker) const {
-    if (codec_ == Codec::kCompact) {
-        return encode_compact(schema_->tensors()[range.tensor], range, old_block, new_block, seed,
-                              worker.encoder, kept_ != nullptr);
-    }
-    WrittenBlock written;
-    written.encoded.tensor = range.tensor;
-    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
-    written.touched = worker.found.touched;
-    written.old_state = worker.found.old_state;
-    written.encoded.changed_elements = worker.found.changes.count();
-    written.changes = std::move(worker.found.changes);
-    return written;
+    return encode_block(codec_, schema_->tensors()[range.tensor], range, old_block, new_block, seed,
+                        worker, kept_ != nullptr);
 }
 
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
@@ -54,9 +56,11 @@ WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
     written.encoded.changed_elements = changes.count();
     if (changes.empty()) return written;
     written.touched = touched_sums(old_block, changes, seed, range.first_word());
+    const DtypeTraits& traits = traits_of(schema_->tensors()[range.tensor].dtype);
     if (codec_ == Codec::kCompact) {
-        const Dtype dtype = schema_->tensors()[range.tensor].dtype;
-        worker.encoder.encode(old_block, changes, traits_of(dtype), written.encoded.coded);
+        worker.encoder.encode(old_block, changes, traits, written.encoded.coded);
+    } else if (codec_ == Codec::kSwift) {
+        worker.swift.encode(old_block, changes, traits, written.encoded.coded);
     }
     written.changes = std::move(changes);
     return written;
@@ -65,7 +69,7 @@ WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
 Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
     touched_ += block.touched;
     old_state_ += block.old_state;
-    if (codec_ == Codec::kCompact) {
+    if (holds_blocks(codec_)) {
         WISP_TRY(sealer_->add(block.encoded));
         if (kept_ != nullptr) {
             kept_->keep(range.tensor, range.first_element, std::move(block.changes));
@@ -82,7 +86,7 @@ Result<void> DeltaWriter::add(const BlockRange& range, WrittenBlock block) {
         if (!gaps_.append(block.changes, range.first_element, block.encoded.coded)) {
             return fail(ErrorKind::kUnsupported,
                         fmt::format("tensor {} has a gap of more than 2^32 elements, which the gap "
-                                    "codec cannot write; use --codec compact or plain",
+                                    "codec cannot write; use --codec compact, swift or plain",
                                     shown(tensor.name)));
         }
         block.encoded.wide_gaps = gaps_.largest_gap() > 0xFFFF;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/blocks.hpp"
 #include "codec/block_encoder.hpp"
+#include "codec/swift_encoder.hpp"
 #include "codec/trl_encoder.hpp"
 #include "delta/change_buffer.hpp"
 #include "delta/delta_sealer.hpp"
@@ -20,7 +21,7 @@ enum class Keep { kForGood, kForNow };
 
 /// What one worker hands over for one block.
 struct WrittenBlock {
-    EncodedBlock encoded;  // compact only; the other codecs are encoded in order
+    EncodedBlock encoded;  // compact and swift; TRL's codecs are encoded in order
     BlockChanges changes;  // of the compact codec only where they are kept
     TouchedSums touched;
     StateDigest old_state;
@@ -31,14 +32,15 @@ struct WriteWorker {
     Detector detector;
     DetectedBlock found;
     BlockEncoder encoder;
+    SwiftEncoder swift;
     Bytes rounded;  // the new block, where it came in another dtype
 };
 
-/// What changed from one block to the other, as the compact codec writes it.
-WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block,
-                            std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder, bool keep_changes = false);
+/// What changed from one block to the other; TRL's codecs are left for the order of blocks.
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes = false);
 
 class DeltaWriter {
   public:

@@ -21,6 +21,7 @@ const char* kind_name(std::span<const std::byte> block) {
         case BlockKind::kSparse: return "sparse";
         case BlockKind::kRaw: return "raw";
         case BlockKind::kSplit: return "split";
+        case BlockKind::kSwift: return "swift";
     }
     return "unknown";
 }

@@ -67,17 +67,17 @@ Result<void> read_sealed_facts(const Metadata& metadata, FileForm form, DeltaFac
         return corrupt(fmt::format("its {} is not 32 hexadecimal digits", kSchemaKey));
     }
     WISP_ASSIGN(facts.step,
-                metadata_number(metadata, form == FileForm::kCompact ? "step" : "model_version"));
+                metadata_number(metadata, form == FileForm::kBlocks ? "step" : "model_version"));
     return {};
 }
 
-struct CompactBody {
+struct BlockBody {
     unsigned log2_block_elements = 0;
     std::vector<DeltaTensor> tensors;
     std::uint64_t payload_bytes = 0;
 };
 
-Result<CompactBody> read_compact(const SafetensorsHeader& header, std::span<const std::byte> data) {
+Result<BlockBody> read_blocks(const SafetensorsHeader& header, std::span<const std::byte> data) {
     const SafetensorsEntry* blocks = header.find(kBlocksTensor);
     const SafetensorsEntry* packed = header.find(kDirectoryTensor);
     const auto is_flat_bytes = [](const SafetensorsEntry* entry) {
@@ -95,7 +95,7 @@ Result<CompactBody> read_compact(const SafetensorsHeader& header, std::span<cons
     const auto block_bytes = bytes_of(*blocks);
     WISP_ASSIGN(DeltaDirectory directory,
                 parse_directory(bytes_of(*packed), plain_bytes, block_bytes.size()));
-    CompactBody body;
+    BlockBody body;
     body.log2_block_elements = directory.log2_block_elements;
     body.payload_bytes = block_bytes.size();
     std::size_t at = 0;
@@ -114,16 +114,17 @@ Result<CompactBody> read_compact(const SafetensorsHeader& header, std::span<cons
     return body;
 }
 
-Result<void> check_compact_version(const Metadata& metadata) {
+Result<Codec> check_block_version(const Metadata& metadata) {
     WISP_ASSIGN(const std::string version, metadata_text(metadata, "version"));
-    WISP_ASSIGN(const std::string codec, metadata_text(metadata, "codec"));
-    if (version != kDeltaVersion || codec != name_of(Codec::kCompact)) {
+    WISP_ASSIGN(const std::string name, metadata_text(metadata, "codec"));
+    const auto codec = parse_codec(name);
+    if (version != kDeltaVersion || !codec || !holds_blocks(*codec)) {
         return fail(ErrorKind::kUnsupported,
-                    fmt::format("it is of version {}, codec {}; this wisp reads version {}, codec "
-                                "compact: upgrade",
-                                shown(version), shown(codec), kDeltaVersion));
+                    fmt::format("it is of version {}, codec {}; this wisp reads version {}, codecs "
+                                "compact and swift: upgrade",
+                                shown(version), shown(name), kDeltaVersion));
     }
-    return {};
+    return *codec;
 }
 
 bool all_names_end_with(const SafetensorsHeader& header, std::string_view x, std::string_view y) {
@@ -138,9 +139,10 @@ bool has_own_keys(const Metadata& metadata) {
     return at != metadata.end() && at->first.starts_with(kOwnKeyLead);
 }
 
-Result<void> check_trl_version(const Metadata& metadata) {
+/// Which of TRL's codecs it is shows in its tensors.
+Result<Codec> check_trl_version(const Metadata& metadata) {
     const auto version = metadata.find("version");
-    if (version == metadata.end() || version->second == kTrlVersion) return {};
+    if (version == metadata.end() || version->second == kTrlVersion) return Codec::kPlain;
     return fail(ErrorKind::kUnsupported,
                 fmt::format("it is of version {} of TRL's format; this wisp reads version {}: "
                             "upgrade",
@@ -154,7 +156,7 @@ FileForm form_of(const SafetensorsHeader& header) {
                       header.find(kDirectoryTensor) != nullptr;
     const auto format = header.metadata.find("format");
     if (format != header.metadata.end() && format->second == kDeltaFormat) {
-        return FileForm::kCompact;
+        return FileForm::kBlocks;
     }
     const auto sparse = header.metadata.find("sparse");
     if (format != header.metadata.end() && format->second == kTrlFormat &&
@@ -167,7 +169,7 @@ FileForm form_of(const SafetensorsHeader& header) {
         return FileForm::kTrl;
     }
     // A damaged key must not turn a delta into a checkpoint: its seal will tell.
-    return ours ? FileForm::kCompact : FileForm::kCheckpoint;
+    return ours ? FileForm::kBlocks : FileForm::kCheckpoint;
 }
 
 Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label) {
@@ -185,13 +187,12 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
                                 shown(label)));
     }
     VerifiedDelta delta;
-    delta.sealed_ = form == FileForm::kCompact || has_own_keys(header.metadata);
+    delta.sealed_ = form == FileForm::kBlocks || has_own_keys(header.metadata);
     const auto data = file.subspan(static_cast<std::size_t>(header.data_offset));
-    if (auto checked = form == FileForm::kCompact ? check_compact_version(header.metadata)
-                                                  : check_trl_version(header.metadata);
-        !checked) {
-        return name_file(std::move(checked).error());
-    }
+    auto codec = form == FileForm::kBlocks ? check_block_version(header.metadata)
+                                           : check_trl_version(header.metadata);
+    if (!codec) return name_file(std::move(codec).error());
+    delta.facts_.codec = *codec;
     if (delta.sealed_) {
         if (auto checked = check_seal(file, header); !checked) {
             return name_file(std::move(checked).error());
@@ -200,8 +201,8 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
             return name_file(std::move(read).error());
         }
     }
-    if (form == FileForm::kCompact) {
-        auto body = read_compact(header, data);
+    if (form == FileForm::kBlocks) {
+        auto body = read_blocks(header, data);
         if (!body) return name_file(std::move(body).error());
         delta.tensors_ = std::move(body->tensors);
         delta.log2_block_elements_ = body->log2_block_elements;
@@ -216,7 +217,7 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
             delta.tensors_.empty()
                 ? encoding != header.metadata.end() && encoding->second == kTrlGapEncoding
                 : delta.tensors_.front().coding >= PositionCoding::kGap16;
-        delta.facts_.codec = gap ? Codec::kGap : Codec::kPlain;
+        if (gap) delta.facts_.codec = Codec::kGap;
     }
     const auto number_or_zero = [&](const char* key) {
         const auto at = header.metadata.find(key);

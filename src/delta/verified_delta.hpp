@@ -25,7 +25,7 @@ struct DeltaTensor {
     std::uint64_t changed_elements = 0;
     std::uint64_t stored_bytes = 0;
 
-    // compact: the coded bytes of each block
+    // compact and swift: the coded bytes of each block
     std::vector<std::span<const std::byte>> blocks;
 
     // plain and gap: positions and values side by side, the positions strictly ascending
@@ -72,7 +72,7 @@ class VerifiedDelta {
 Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label);
 Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path);
 
-enum class FileForm { kCheckpoint, kCompact, kTrl };
+enum class FileForm { kCheckpoint, kBlocks, kTrl };
 FileForm form_of(const SafetensorsHeader& header);
 
 /// The tensors of a TRL file, positions checked. Errors carry no label.

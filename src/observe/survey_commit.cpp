@@ -13,7 +13,7 @@
 namespace wisp {
 namespace {
 
-/// Headers of compact deltas have two tensors and some twelve keys.
+/// Headers of deltas in blocks have two tensors and some twelve keys.
 constexpr std::size_t kHeadBytes = 16 * 1024;
 /// A directory of a million tensors is larger; such a delta is fetched whole, into a file.
 constexpr std::uint64_t kMostDirectoryBytes = std::uint64_t{16} << 20;
@@ -36,10 +36,14 @@ std::optional<std::uint64_t> number_in(const Metadata& metadata, std::string_vie
     return whole_number(at->second);
 }
 
+struct SurveyedDelta {
+    Codec codec;
+    DeltaDirectory directory;
+};
+
 /// Nothing when the file is of another form, or larger than what is read piecemeal.
-Result<std::optional<DeltaDirectory>> read_directory(const Location& where,
-                                                     const StoredPart& part) {
-    using Found = std::optional<DeltaDirectory>;
+Result<std::optional<SurveyedDelta>> read_directory(const Location& where, const StoredPart& part) {
+    using Found = std::optional<SurveyedDelta>;
     WISP_ASSIGN(const Bytes head,
                 read_range(where, part, 0, std::min<std::uint64_t>(part.bytes, kHeadBytes)));
     if (head.size() < 8) return Found();
@@ -49,14 +53,18 @@ Result<std::optional<DeltaDirectory>> read_directory(const Location& where,
     const SafetensorsEntry* blocks = header.find(kBlocksTensor);
     const SafetensorsEntry* packed = header.find(kDirectoryTensor);
     const auto plain_bytes = number_in(header.metadata, kDirectorySizeKey);
+    const auto named = header.metadata.find("codec");
     if (blocks == nullptr || packed == nullptr || !plain_bytes) return Found();
+    if (named == header.metadata.end()) return Found();
+    const auto codec = parse_codec(named->second);
+    if (!codec) return Found();
     const std::uint64_t size = packed->end - packed->begin;
     if (size > kMostDirectoryBytes || *plain_bytes > 4 * kMostDirectoryBytes) return Found();
     WISP_ASSIGN(const Bytes bytes,
                 read_range(where, part, header.data_offset + packed->begin, size));
     WISP_ASSIGN(DeltaDirectory directory,
                 parse_directory(bytes, *plain_bytes, blocks->end - blocks->begin));
-    return Found(std::move(directory));
+    return SurveyedDelta{*codec, std::move(directory)};
 }
 
 }  // namespace
@@ -75,15 +83,15 @@ Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
     if (delta->interleaved || !delta->at.empty() || delta->parts.size() != 1) {
         return inspect_commit(where, seq, options);
     }
-    auto directory = read_directory(where, delta->parts.front());
-    if (!directory) {
-        Error error = std::move(directory).error();
+    auto surveyed = read_directory(where, delta->parts.front());
+    if (!surveyed) {
+        Error error = std::move(surveyed).error();
         error.text = fmt::format("delta of commit {}: {}", seq, error.text);
         return std::unexpected(std::move(error));
     }
-    if (!*directory) return inspect_commit(where, seq, options);
+    if (!*surveyed) return inspect_commit(where, seq, options);
     FileReport report;
-    report.codec = Codec::kCompact;
+    report.codec = (*surveyed)->codec;
     report.file_bytes = delta->bytes();
     report.total_elements = entry.commit.total_elements;
     report.changed_elements = entry.commit.changed_elements;
@@ -91,7 +99,7 @@ Result<FileReport> survey_commit(const Location& where, std::uint64_t seq,
     report.base = entry.commit.base;
     report.result = entry.commit.state.digest;
     report.schema_digest = entry.commit.schema;
-    for (const DirectoryTensor& tensor : (*directory)->tensors) {
+    for (const DirectoryTensor& tensor : (*surveyed)->directory.tensors) {
         TensorReport row;
         row.tensor = tensor.info;
         row.element_count = element_count_of(tensor.info);

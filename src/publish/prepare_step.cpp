@@ -24,7 +24,7 @@ bool StepPublisher::has_baseline(const Schema& schema) const {
 
 DiffOptions StepPublisher::diff_options(std::uint64_t step) const {
     DiffOptions options;
-    options.codec = options_.codec;
+    options.codec = writer_->log().record().codec;
     options.threads = options_.threads;
     options.step = step;
     options.progress = options_.progress;

@@ -248,10 +248,11 @@ Result<PublishReport> publish_trl(const Location& where, Replica& baseline, cons
                                   std::optional<std::uint64_t> step,
                                   const TrlPublishOptions& options) {
     const StopScope scope(options.stop);
-    if (options.codec == Codec::kCompact) {
+    if (holds_blocks(options.codec)) {
         return fail(ErrorKind::kInvalid,
-                    "TRL cannot read the compact codec; publish into its layout with --codec plain "
-                    "or gap");
+                    fmt::format("TRL cannot read the {} codec; publish into its layout with "
+                                "--codec plain or gap",
+                                name_of(options.codec)));
     }
     return TrlWriter(where, baseline, weights, options).publish(step);
 }

@@ -9,7 +9,7 @@ import numpy as np
 import st
 from run_wisp import wisp
 
-CODECS = ("compact", "plain", "gap")
+CODECS = ("compact", "swift", "plain", "gap")
 
 
 @dataclass

@@ -4,26 +4,12 @@
 #include "codec/block_encoder.hpp"
 #include "codec/block_layout.hpp"
 #include "expect_result.hpp"
-#include "kernel/kernels.hpp"
-#include "kernel/scatter.hpp"
 #include "random_blocks.hpp"
 
 namespace wisp::testing {
 namespace {
 
 const DtypeTraits& kBf16 = traits_of(Dtype::kBf16);
-
-BlockChanges changes_between(const Bytes& old_block, const Bytes& new_block,
-                             const DtypeTraits& traits) {
-    BlockChanges changes;
-    changes.element_bytes = traits.element_bytes;
-    changes.positions.resize(old_block.size() / traits.element_bytes);
-    changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(),
-                                                    changes.positions.size(), traits.element_bytes,
-                                                    changes.positions.data(), {}));
-    gather_bits(old_block.data(), new_block.data(), changes);
-    return changes;
-}
 
 Bytes encoded(const Bytes& old_block, const Bytes& new_block, const DtypeTraits& traits) {
     BlockEncoder encoder;
@@ -131,7 +117,7 @@ TEST(SplitEncoder, AppendsNothingWhenItWouldNotBeSmaller) {
     }
 }
 
-/// doc/format.md section 14.
+/// doc/format.md section 15.
 TEST(BlockDecoder, ReadsTheExampleOfTheFormatPage) {
     constexpr std::array<int, 25> kExample = {0x01, 0x02, 0x02, 0x7e, 0x13, 0x00, 0x6f, 0xf4, 0x00,
                                               0x0b, 0xd8, 0xf2, 0x4e, 0xc5, 0x05, 0x00, 0x00, 0x47,

@@ -3,8 +3,6 @@
 #include "codec/block_decoder.hpp"
 #include "codec/block_encoder.hpp"
 #include "expect_result.hpp"
-#include "kernel/kernels.hpp"
-#include "kernel/scatter.hpp"
 #include "random_blocks.hpp"
 
 namespace wisp::testing {
@@ -21,13 +19,7 @@ Sample make_sample(Dtype dtype, std::size_t count, double share, Change change, 
     sample.traits = &traits_of(dtype);
     sample.old_block = random_block(*sample.traits, Content::kWeights, count, rng);
     const Bytes new_block = changed_copy(sample.old_block, *sample.traits, share, change, rng);
-    BlockChanges changes;
-    changes.element_bytes = sample.traits->element_bytes;
-    changes.positions.resize(count);
-    changes.positions.resize(kReferenceKernels.scan(sample.old_block.data(), new_block.data(),
-                                                    count, sample.traits->element_bytes,
-                                                    changes.positions.data(), {}));
-    gather_bits(sample.old_block.data(), new_block.data(), changes);
+    const BlockChanges changes = changes_between(sample.old_block, new_block, *sample.traits);
     BlockEncoder().encode(sample.old_block, changes, *sample.traits, sample.coded);
     return sample;
 }

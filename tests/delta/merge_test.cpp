@@ -42,7 +42,8 @@ TEST_P(MergeInto, ForgetsWhatWasTakenBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, MergeInto,
-                         ::testing::Values(Codec::kCompact, Codec::kPlain, Codec::kGap),
+                         ::testing::Values(Codec::kCompact, Codec::kSwift, Codec::kPlain,
+                                           Codec::kGap),
                          [](const auto& named) { return std::string(name_of(named.param)); });
 
 TEST(Merge, RefusesNothingToMerge) {

@@ -62,7 +62,8 @@ TEST_P(SealedDelta, IsRefusedWhenCutAnywhereOrContinued) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, SealedDelta,
-                         ::testing::Values(Codec::kCompact, Codec::kPlain, Codec::kGap),
+                         ::testing::Values(Codec::kCompact, Codec::kSwift, Codec::kPlain,
+                                           Codec::kGap),
                          [](const auto& named) { return std::string(name_of(named.param)); });
 
 TEST(VerifiedDelta, RefusesACheckpoint) {

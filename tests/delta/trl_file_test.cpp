@@ -38,7 +38,7 @@ std::vector<std::uint64_t> positions_of(const std::vector<Tensor>& tensors, unsi
     const BoundDelta bound = value_of(BoundDelta::bind(delta, schema));
     const BlockGrid grid(schema, log2);
     const Bytes zeros(16'000);
-    BlockDecoder decoder;
+    BlockDecoders decoder;
     BlockChanges changes;
     std::vector<std::uint64_t> positions;
     for (std::uint64_t i = 0; i < grid.count(); ++i) {

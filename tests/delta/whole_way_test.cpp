@@ -96,7 +96,8 @@ TEST_P(WholeWay, InspectsWhatItWrote) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, WholeWay,
-                         ::testing::Values(Codec::kCompact, Codec::kPlain, Codec::kGap),
+                         ::testing::Values(Codec::kCompact, Codec::kSwift, Codec::kPlain,
+                                           Codec::kGap),
                          [](const auto& named) { return std::string(name_of(named.param)); });
 
 TEST(DiffCheckpoints, OfAStateAndItselfChangesNothing) {
@@ -127,7 +128,7 @@ TEST(DiffCheckpoints, SpansManyBlocks) {
     const std::vector<Tensor> changed = changed_model(model, 0.003, rng);
     write_bytes(folder / "old", safetensors_file(model));
     write_bytes(folder / "new", safetensors_file(changed));
-    for (const Codec codec : {Codec::kCompact, Codec::kPlain, Codec::kGap}) {
+    for (const Codec codec : {Codec::kCompact, Codec::kSwift, Codec::kPlain, Codec::kGap}) {
         DiffOptions options;
         options.codec = codec;
         options.threads = 3;

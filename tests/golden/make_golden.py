@@ -20,6 +20,7 @@ from pathlib import Path
 from golden_craft import CORRUPT, HERE, INVALID, ref, save, sparse_block, split_file, WRONG_BASE
 from golden_states import by_hand, EXAMPLE_OLD, NEW, OLD, states, tensor
 from golden_bad import all_bad, bad_integer_classes
+from golden_swift import bad_swift, swift_block, swift_by_hand, swift_states
 
 
 def block_kinds(raw):
@@ -61,6 +62,7 @@ def main():
     parser.add_argument("--force", action="store_true", help="overwrite files that differ")
     options = parser.parse_args()
     store, good, manifest, made, bases = Store(options.force), {}, {"good": {}, "bad": {}}, states(), {}
+    made |= swift_states(made)
 
     def base_for(name, old):
         data = save(old)
@@ -80,14 +82,17 @@ def main():
         fresh = options.force or not path.exists()          # later versions of wisp may write other good bytes
         add_good(name, name, old, new, wisp_diff(options.wisp, save(old), save(new), arguments) if fresh else path.read_bytes())
     for name, kinds in {"example": {1}, "bf16_rl": {1}, "block_raw": {2}, "block_split": {3}, "block_split_f32": {3},
-                        "block_split_u8": {3}, "far_positions": {1}, "long_steps": {1}, "empty_delta": set()}.items():
+                        "block_split_u8": {3}, "far_positions": {1}, "long_steps": {1}, "empty_delta": set(), "swift_example": {4}, "swift_bf16_rl": {4}, "swift_block_raw": {2},
+                        "swift_block_split": {3}, "swift_far_positions": {4}, "swift_dense_steps": {4}, "swift_empty_delta": set()}.items():
         if block_kinds(good[name]) != kinds:
             print(f"{name}: blocks of kinds {block_kinds(good[name])}, not {kinds}")
-    for name, (base, old, new, data) in by_hand(made).items():
+    for name, (base, old, new, data) in (by_hand(made) | swift_by_hand(made)).items():
         add_good(name, base, old, new, data)
     assert sparse_block("BF16", OLD, NEW, 126, 19, [0, 100, 0]) == split_file(good["example"])[1]["wisp.blocks"][2]
+    assert swift_block("BF16", OLD, NEW, 3, 57) == split_file(good["swift_example"])[1]["wisp.blocks"][2]
 
     bad = all_bad(good)
+    bad |= {name: (kind, "example", quote, data) for name, (kind, quote, data) in bad_swift().items()}
     old, raw = bad_integer_classes()
     base_for("integers", old)
     bad["block_classes_of_an_integer"] = (CORRUPT, "integers", "low + top at most the largest exponent of the dtype", raw)

@@ -99,10 +99,11 @@ def test_every_must_of_the_specification_is_held_by_a_file():
     assert [line for line in lines if not any(quote in line for quote in quotes)] == []
 
 
-def test_bytes_of_the_example_are_those_of_the_specification():
-    delta = reference.File(HERE / "good/example.safetensors")
-    for name, (_, _, data) in delta.tensors.items():
-        assert any(line.split() == [name, *(f"{byte:02x}" for byte in data)] for line in SPEC.splitlines()), name
+@pytest.mark.parametrize("name", ["example", "swift_example"])
+def test_bytes_of_the_example_are_those_of_the_specification(name):
+    delta = reference.File(HERE / f"good/{name}.safetensors")
+    for tensor, (_, _, data) in delta.tensors.items():
+        assert any(line.split() == [tensor, *(f"{byte:02x}" for byte in data)] for line in SPEC.splitlines()), tensor
 
 
 def test_sharded_base_is_read_by_its_map(tmp_path):

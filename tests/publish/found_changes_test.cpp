@@ -61,7 +61,7 @@ TEST(FoundChanges, AreWrittenAsTheDifferenceWouldBe) {
     TrainerWeights after = before;
     for (const std::size_t at : {0, 1, 77'000, 65'536, 2'097'200}) after.flip(0, at);
     after.flip(1, 3999);
-    for (const Codec codec : {Codec::kCompact, Codec::kPlain, Codec::kGap}) {
+    for (const Codec codec : {Codec::kCompact, Codec::kSwift, Codec::kPlain, Codec::kGap}) {
         DiffOptions options;
         options.codec = codec;
         const ChangeBuffer kept = found_between(before, after);

@@ -41,7 +41,7 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all((bits(a[name]) == bits(b[name])).all() for name in a)
 
 
-@pytest.mark.parametrize("codec", ["compact", "plain", "gap"])
+@pytest.mark.parametrize("codec", ["compact", "swift", "plain", "gap"])
 def test_a_diff_of_dicts_applies_in_place(codec):
     old, new = model(), stepped(model())
     delta = wisp.diff(old, new, codec=codec, step=7)

@@ -20,7 +20,7 @@ from ..errors import Error, FencedError, InvalidError, exception_of
 from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
 from ..optimizer_hooks import OptimizerHooks
-from ..runs import TrustedKeys
+from ..runs import Codec, TrustedKeys
 from ..staging import DtypeRule, unwrapped
 from ..stores import RunAddress, location
 from .rank_group import RankGroup
@@ -45,6 +45,7 @@ class ShardedPublisher(OfOneProcess):
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
+    codec: as of Publisher.
     group: the ranks that hold the model; all if None.
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
@@ -67,6 +68,7 @@ class ShardedPublisher(OfOneProcess):
         background: bool = True,
         every: int = 1,
         anchor_every: int | Literal["auto"] = "auto",
+        codec: Codec | None = None,
         on_error: Literal["warn", "raise"] = "warn",
         create: bool = True,
         allow_schema_change: bool = False,
@@ -119,6 +121,7 @@ class ShardedPublisher(OfOneProcess):
                     certificate=certificate,
                     min_serial=min_serial,
                     run_id=run_id,
+                    codec=codec,
                 )
             self._committer = _native.open_shard_committer(
                 self._place,

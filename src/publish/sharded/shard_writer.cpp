@@ -50,7 +50,7 @@ struct ShardWriter::State {
     struct Coding {
         Pending pending;
         std::optional<PendingFile> file;
-        std::vector<BlockEncoder> encoders;
+        std::vector<WriteWorker> workers;
         std::size_t next_span = 0;
         std::size_t next_block = 0;
         Stopwatch timer;
@@ -98,12 +98,13 @@ struct ShardWriter::State {
         while (end < blocks.size() && blocks[end].span < into.next_span + views.size()) ++end;
         ShardManifest& manifest = into.pending.manifest;
         WISP_TRY(ordered_parallel<WrittenBlock>(
-            end - first, static_cast<unsigned>(into.encoders.size()),
+            end - first, static_cast<unsigned>(into.workers.size()),
             [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
                 const OwnBlock& block = blocks[first + index];
-                return encode_compact(own.tensor_of(block), block.range, block.of(kept[block.span]),
-                                      block.of(views[block.span - into.next_span]),
-                                      own.seed_of(block), into.encoders[thread]);
+                return encode_block(manifest.call.codec, own.tensor_of(block), block.range,
+                                    block.of(kept[block.span]),
+                                    block.of(views[block.span - into.next_span]),
+                                    own.seed_of(block), into.workers[thread]);
             },
             [&](std::uint64_t, WrittenBlock block) -> Result<void> {
                 manifest.state += block.old_state;
@@ -198,7 +199,7 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
     coding.pending.file = OwnedFile(state_->new_file());
     WISP_ASSIGN(PendingFile file, PendingFile::create(coding.pending.file.path()));
     coding.file.emplace(std::move(file));
-    coding.encoders.resize(thread_count(state_->options.threads));
+    coding.workers.resize(thread_count(state_->options.threads));
     return {};
 }
 
@@ -291,8 +292,8 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
     state_->pending.reset();
     if (pending.manifest.call.part == ShardPart::kWhole) {
         state_->kept = std::move(pending.whole);
-    } else if (auto moved =
-                   state_->own.apply(pending.file.path(), pending.manifest.blocks, state_->kept);
+    } else if (auto moved = state_->own.apply(pending.manifest.call.codec, pending.file.path(),
+                                              pending.manifest.blocks, state_->kept);
                !moved) {
         state_->base.reset();
         return moved;

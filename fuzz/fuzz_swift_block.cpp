@@ -1,0 +1,67 @@
+// Swift blocks over a base: raw, or with a sound header so that the stream behind it is reached.
+#include "codec/block_layout.hpp"
+#include "codec/gap_table.hpp"
+#include "codec/rans.hpp"
+#include "codec/swift_decoder.hpp"
+#include "kernel/scatter.hpp"
+#include "sound_changes.hpp"
+
+using namespace wisp;
+using namespace wisp::fuzz;
+
+namespace {
+
+/// Low bits as they come, and any numbers as states inside the range that a reader takes.
+void append_head(FuzzInput& in, std::size_t elements, Bytes& coded) {
+    const std::size_t count = 1 + in.choice(elements);
+    const auto low_bits = static_cast<unsigned>(in.choice(kMaxLowBits + 1));
+    append_varint(coded, count);
+    coded.push_back(static_cast<std::byte>(low_bits));
+    coded.push_back(static_cast<std::byte>(1 + in.choice(255)));
+    Bytes packed = block_from(in, (count * low_bits + 7) / 8);
+    const unsigned used = static_cast<unsigned>(count * low_bits % 8);
+    if (used != 0) packed.back() &= static_cast<std::byte>((1U << used) - 1);
+    coded.insert(coded.end(), packed.begin(), packed.end());
+    for (int lane = 0; lane < 2; ++lane) {
+        const std::uint64_t state = in.number<std::uint64_t>() % (kRansLow << 32);
+        append_fixed(coded, state < kRansLow ? state + kRansLow : state);
+    }
+}
+
+/// Both phases say what the decoder says at once; the first does not look at the base.
+void check_phases(SwiftDecoder& decoder, std::span<const std::byte> coded,
+                  std::span<const std::byte> old_block, const DtypeTraits& traits,
+                  const BlockChanges& changes) {
+    std::vector<std::uint32_t> positions;
+    FUZZ_CHECK(decoder.positions(coded, old_block.size() / traits.element_bytes, traits, positions)
+                   .has_value());
+    FUZZ_CHECK(positions == changes.positions);
+    Bytes old_bits(changes.old_bits.size());
+    Bytes new_bits(changes.new_bits.size());
+    gather(old_block.data(), positions, traits.element_bytes, old_bits.data());
+    FUZZ_CHECK(decoder.values(old_bits, new_bits).has_value());
+    FUZZ_CHECK(new_bits == changes.new_bits);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    FuzzInput in(data, size);
+    const bool raw = in.number<std::uint8_t>() % 4 == 0;
+    const DtypeTraits& traits = traits_of(in.dtype());
+    const std::size_t elements = 1 + in.choice(9000);
+    const Bytes old_block = block_from(in, elements * traits.element_bytes);
+    Bytes coded = {static_cast<std::byte>(BlockKind::kSwift)};
+    if (!raw) append_head(in, elements, coded);
+    const auto rest = in.rest();
+    coded.insert(
+        coded.end(), rest.begin(),
+        rest.begin() + static_cast<std::ptrdiff_t>(raw ? rest.size() : rest.size() / 4 * 4));
+    SwiftDecoder decoder;
+    BlockChanges changes;
+    if (decoder.decode(coded, old_block, traits, changes)) {
+        check_sound(changes, old_block, traits.element_bytes);
+        check_phases(decoder, coded, old_block, traits, changes);
+    }
+    return 0;
+}

@@ -1,0 +1,202 @@
+#include "codec/swift_decoder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string>
+
+#include "base/try.hpp"
+#include "codec/block_layout.hpp"
+#include "codec/dense_decoder.hpp"
+#include "codec/gap_table.hpp"
+#include "codec/step_model.hpp"
+#include "kernel/scatter.hpp"
+
+namespace wisp {
+namespace {
+
+std::unexpected<Error> corrupt(const char* what) {
+    return fail(ErrorKind::kCorrupt, std::string("swift block: ") + what);
+}
+
+BlockKind kind_of(std::span<const std::byte> coded) {
+    return static_cast<BlockKind>(coded[0]);
+}
+
+bool is_dense(BlockKind kind) {
+    return kind == BlockKind::kRaw || kind == BlockKind::kSplit;
+}
+
+/// Calls body<lane>(i) for every change, the lanes in turn.
+template <class Body>
+void by_turns(std::size_t count, Body&& body) {
+    std::size_t i = 0;
+    for (; i + 2 <= count; i += 2) {
+        body.template operator()<Lane::kPosition>(i);
+        body.template operator()<Lane::kValue>(i + 1);
+    }
+    if (i < count) body.template operator()<Lane::kPosition>(i);
+}
+
+/// The gaps of a block, one after the other.
+class GapReader {
+  public:
+    GapReader(const GapShape& shape, const std::byte* low_bits, RansReader& rans,
+              std::size_t element_count)
+        : table_(shape.zero_chance),
+          low_bits_(low_bits),
+          width_(shape.low_bits),
+          largest_quotient_(element_count >> shape.low_bits),
+          rans_(rans) {
+        for (unsigned i = 0; i <= table_.escape; ++i) {
+            std::fill_n(quotient_of_slot_.begin() + table_.start[i], table_.frequency[i],
+                        static_cast<std::uint8_t>(i));
+        }
+    }
+
+    template <Lane kLane>
+    std::uint64_t take(std::size_t index) {
+        std::uint64_t quotient = take_symbol<kLane>();
+        if (quotient == table_.escape) [[unlikely]]
+            quotient = take_far<kLane>();
+        // Whole words are read: the stream behind the low bits has sixteen bytes and more.
+        const std::size_t bit = index * width_;
+        const std::uint32_t word = load_le<std::uint32_t>(low_bits_ + bit / 8) >> (bit % 8);
+        return (quotient << width_) + (word & ((1U << width_) - 1));
+    }
+
+  private:
+    template <Lane kLane>
+    std::uint32_t take_symbol() {
+        const std::uint8_t symbol = quotient_of_slot_[rans_.peek<kLane>(kQuotientBits)];
+        rans_.advance<kLane>(table_.start[symbol], table_.frequency[symbol], kQuotientBits);
+        return symbol;
+    }
+    /// Ends when the stream fails or the block is left, so that escapes cannot go on for ever.
+    template <Lane kLane>
+    std::uint64_t take_far() {
+        std::uint64_t quotient = table_.escape;
+        std::uint32_t symbol = take_symbol<kLane>();
+        for (; symbol == table_.escape && quotient <= largest_quotient_ && rans_.ok();
+             symbol = take_symbol<kLane>()) {
+            quotient += symbol;
+        }
+        return quotient + symbol;
+    }
+
+    const QuotientTable table_;
+    const std::byte* const low_bits_;
+    const unsigned width_;
+    const std::uint64_t largest_quotient_;
+    RansReader& rans_;
+    std::array<std::uint8_t, 1U << kQuotientBits> quotient_of_slot_;
+};
+
+/// The bits behind the last of `count` numbers of `width` bits are zero.
+bool padding_is_zero(std::span<const std::byte> packed, std::uint64_t count, unsigned width) {
+    const unsigned used = static_cast<unsigned>(count * width % 8);
+    return used == 0 || static_cast<unsigned>(packed.back()) >> used == 0;
+}
+
+template <class T>
+Result<void> read_steps(RansReader rans, const DtypeTraits& traits,
+                        std::span<const std::byte> old_bits, std::byte* new_bits) {
+    const ExponentField field = exponent_field(traits);
+    const ValueOrder<T> order(traits.sign_magnitude);
+    BinadeStepModel model;
+    bool overlong = false;
+    by_turns(old_bits.size() / sizeof(T), [&]<Lane kLane>(std::size_t i) {
+        const T before = load_element<T>(old_bits.data(), i);
+        const Step step =
+            take_step<kLane>(rans, model.context(field.of(before)), sizeof(T) * 8, overlong);
+        store_le<T>(new_bits + i * sizeof(T), stepped(before, step, order));
+    });
+    if (overlong) return corrupt("a step is longer than its element");
+    if (!rans.finished()) return corrupt("its stream does not end with its last change");
+    return {};
+}
+
+}  // namespace
+
+Result<void> SwiftDecoder::positions(std::span<const std::byte> coded, std::size_t element_count,
+                                     const DtypeTraits& traits,
+                                     std::vector<std::uint32_t>& positions) {
+    positions.clear();
+    traits_ = &traits;
+    new_block_ = {};
+    rans_ = {};
+    if (coded.empty()) return {};
+    if (kind_of(coded) == BlockKind::kSwift) {
+        return swift_positions(ByteReader(coded.subspan(1)), element_count, positions);
+    }
+    if (!is_dense(kind_of(coded))) return unknown_kind();
+    WISP_ASSIGN(new_block_, decode_dense(coded, element_count * traits.element_bytes,
+                                         traits.element_bytes, room_));
+    positions.resize(element_count);
+    std::iota(positions.begin(), positions.end(), 0U);
+    return {};
+}
+
+Result<void> SwiftDecoder::swift_positions(ByteReader in, std::size_t element_count,
+                                           std::vector<std::uint32_t>& positions) {
+    const std::uint64_t count = in.varint();
+    const GapShape shape = {in.fixed<std::uint8_t>(), in.fixed<std::uint8_t>()};
+    if (!in.ok()) return corrupt("ends inside its header");
+    if (count == 0 || count > element_count) return corrupt("more changes than elements, or none");
+    if (shape.low_bits > kMaxLowBits) return corrupt("more than 24 low bits");
+    if (shape.zero_chance == 0) return corrupt("a quotient of zero has no chance");
+    const auto low_bits = in.take((count * shape.low_bits + 7) / 8);
+    if (!in.ok()) return corrupt("ends inside its low bits");
+    if (!padding_is_zero(low_bits, count, shape.low_bits)) return corrupt("padding is not zero");
+    const auto stream = in.take(in.remaining());
+    rans_ = RansReader(stream);
+    if (!rans_.ok()) return corrupt("its stream is too short");
+    positions.resize(static_cast<std::size_t>(count));
+    RansReader rans = rans_;  // in registers while it reads
+    GapReader gaps(shape, low_bits.empty() ? stream.data() : low_bits.data(), rans, element_count);
+    std::uint64_t next = 0;
+    by_turns(positions.size(), [&]<Lane kLane>(std::size_t i) {
+        const std::uint64_t position = next + gaps.take<kLane>(i);
+        positions[i] = static_cast<std::uint32_t>(position);
+        next = position + 1;
+    });
+    rans_ = rans;
+    if (!rans.ok()) return corrupt("its stream ends too early");
+    // They ascend, so the last one speaks for all; 2^24 gaps of 2^25 quotients do not overflow.
+    if (next > element_count) return corrupt("a position lies past the end of the block");
+    return {};
+}
+
+Result<void> SwiftDecoder::values(std::span<const std::byte> old_bits,
+                                  std::span<std::byte> new_bits) {
+    if (!new_block_.empty() || old_bits.empty()) {
+        std::ranges::copy(new_block_, new_bits.begin());
+        return {};
+    }
+    return with_element_type(traits_->element_bytes, [&]<class T>(T) {
+        return read_steps<T>(rans_, *traits_, old_bits, new_bits.data());
+    });
+}
+
+bool SwiftDecoder::is_sparse(std::span<const std::byte> coded) {
+    return coded.empty() || !is_dense(kind_of(coded));
+}
+
+Result<void> SwiftDecoder::decode(std::span<const std::byte> coded, const OverlaidBlock& old_block,
+                                  const DtypeTraits& traits, BlockChanges& changes) {
+    changes.clear();
+    changes.element_bytes = traits.element_bytes;
+    const std::size_t size = old_block.bytes.size();
+    if (!is_sparse(coded)) {
+        WISP_ASSIGN(const auto new_block, decode_dense(coded, size, traits.element_bytes, room_));
+        compare_blocks(old_block.bytes, new_block, changes);
+        return {};
+    }
+    WISP_TRY(positions(coded, size / traits.element_bytes, traits, changes.positions));
+    changes.old_bits.resize(changes.count() * traits.element_bytes);
+    changes.new_bits.resize(changes.old_bits.size());
+    old_block.gather(changes.positions, traits.element_bytes, changes.old_bits.data());
+    return values(changes.old_bits, changes.new_bits);
+}
+
+}  // namespace wisp

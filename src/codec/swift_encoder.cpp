@@ -1,0 +1,114 @@
+#include "codec/swift_encoder.hpp"
+
+#include <cmath>
+
+#include "codec/block_layout.hpp"
+#include "codec/gap_table.hpp"
+#include "codec/step_model.hpp"
+#include "kernel/elements.hpp"
+
+namespace wisp {
+namespace {
+
+/// About what the block would take, from the number of changes and a sample of their steps.
+double expected_bytes(const BlockChanges& changes, std::size_t element_count, bool sign_magnitude) {
+    constexpr double kHeaderBytes = 24;
+    const auto count = static_cast<double>(changes.count());
+    const double gap_bits = std::log2(static_cast<double>(element_count) / count) + 1.5;
+    return kHeaderBytes + (count * gap_bits + expected_step_bits(changes, sign_magnitude)) / 8;
+}
+
+/// Numbers of a fixed width of at most 24 bits, side by side, the lowest bit first.
+class BitPacker {
+  public:
+    BitPacker(Bytes& out, unsigned width) : out_(out), width_(width) {}
+    void put(std::uint64_t number) {
+        held_ |= number << held_bits_;
+        held_bits_ += width_;
+        for (; held_bits_ >= 8; held_bits_ -= 8, held_ >>= 8) {
+            out_.push_back(static_cast<std::byte>(held_));
+        }
+    }
+    void finish() {
+        if (held_bits_ > 0) out_.push_back(static_cast<std::byte>(held_));
+    }
+
+  private:
+    Bytes& out_;
+    const unsigned width_;
+    std::uint64_t held_ = 0;
+    unsigned held_bits_ = 0;
+};
+
+void put_gaps(const BlockChanges& changes, const GapShape& shape, RansWriter& rans, Bytes& out) {
+    const QuotientTable table(shape.zero_chance);
+    const std::uint64_t low_mask = (std::uint64_t{1} << shape.low_bits) - 1;
+    BitPacker low_bits(out, shape.low_bits);
+    std::uint32_t next = 0;
+    Lane lane = Lane::kPosition;
+    for (const std::uint32_t position : changes.positions) {
+        const std::uint64_t gap = position - next;
+        next = position + 1;
+        low_bits.put(gap & low_mask);
+        std::uint64_t quotient = gap >> shape.low_bits;
+        for (; quotient >= table.escape; quotient -= table.escape) {
+            rans.put_value(table.start[table.escape], table.frequency[table.escape], kQuotientBits,
+                           lane);
+        }
+        rans.put_value(table.start[quotient], table.frequency[quotient], kQuotientBits, lane);
+        lane = lane == Lane::kPosition ? Lane::kValue : Lane::kPosition;
+    }
+    low_bits.finish();
+}
+
+template <class T>
+void put_steps(const BlockChanges& changes, const DtypeTraits& traits, RansWriter& rans) {
+    const ExponentField field = exponent_field(traits);
+    const ValueOrder<T> order(traits.sign_magnitude);
+    BinadeStepModel model;
+    for (std::size_t i = 0; i < changes.count(); ++i) {
+        const T before = load_element<T>(changes.old_bits.data(), i);
+        const Step step = step_between(before, load_element<T>(changes.new_bits.data(), i), order);
+        const StepContext context = model.context(field.of(before));
+        if (i % 2 == 0) {
+            put_step<Lane::kPosition>(rans, context, step);
+        } else {
+            put_step<Lane::kValue>(rans, context, step);
+        }
+    }
+}
+
+}  // namespace
+
+void SwiftEncoder::encode(std::span<const std::byte> old_block, const BlockChanges& changes,
+                          const DtypeTraits& traits, Bytes& out) {
+    if (changes.empty()) return;
+    const std::size_t element_count = old_block.size() / traits.element_bytes;
+    // A block of every element takes a half to two thirds of its bytes, and less time per element.
+    const double worth = static_cast<double>(old_block.size()) / 2;
+    if (expected_bytes(changes, element_count, traits.sign_magnitude) < worth) {
+        const std::size_t start = out.size();
+        encode_sparse(element_count, changes, traits, out);
+        if (out.size() - start <= old_block.size()) return;
+        out.resize(start);  // the sample of steps was misleading
+    }
+    dense_.encode(old_block, changes);
+    dense_.append_to(out);
+}
+
+void SwiftEncoder::encode_sparse(std::size_t element_count, const BlockChanges& changes,
+                                 const DtypeTraits& traits, Bytes& out) {
+    const GapShape shape = GapShape::of(changes.count(), element_count);
+    out.push_back(static_cast<std::byte>(BlockKind::kSwift));
+    append_varint(out, changes.count());
+    out.push_back(static_cast<std::byte>(shape.low_bits));
+    out.push_back(static_cast<std::byte>(shape.zero_chance));
+    put_gaps(changes, shape, rans_, out);
+    with_element_type(traits.element_bytes, [&]<class T>(T) {
+        put_steps<T>(changes, traits, rans_);
+        return 0;
+    });
+    rans_.finish(out);
+}
+
+}  // namespace wisp

@@ -1,0 +1,31 @@
+// A list of changes into the coded bytes of a swift block: doc/format.md section 12.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "codec/dense_encoder.hpp"
+#include "codec/rans.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/state.hpp"
+
+namespace wisp {
+
+/// One per thread: it keeps its buffers between blocks.
+class SwiftEncoder {
+  public:
+    /// Appends nothing when nothing changed. `changes` has positions inside the block, the old bits
+    /// there, and new bits that differ. What it costs depends on them alone: `old_block` is read
+    /// only where they are so many that the block is stored with every element.
+    void encode(std::span<const std::byte> old_block, const BlockChanges& changes,
+                const DtypeTraits& traits, Bytes& out);
+
+  private:
+    void encode_sparse(std::size_t element_count, const BlockChanges& changes,
+                       const DtypeTraits& traits, Bytes& out);
+    RansWriter rans_;
+    DenseEncoder dense_;
+};
+
+}  // namespace wisp
