@@ -95,12 +95,13 @@ struct FoundChanges {
 Result<FoundChanges> find_changes(const Weights& old_state, WeightStream& new_state,
                                   const DiffOptions& options, ChangeBuffer& kept);
 
-/// What others found to have changed since `base`, whose digest is `known`. kWrongBase when it did
-/// not hold the old bits they name.
-Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
-                                 ChangeStream& changes, const std::filesystem::path& delta,
-                                 const DiffOptions& options, Keep keep = Keep::kForGood,
-                                 ChangeBuffer* kept = nullptr);
+/// What others found to have changed since `base`, whose digest is `known`, put into `kept` for
+/// write_buffered(). Only when that is too much is it written at once, and told of. kWrongBase when
+/// the base did not hold the old bits they name.
+Result<std::optional<DiffReport>> take_changes(const Weights& base, const StateDigest& known,
+                                               ChangeStream& changes,
+                                               const std::filesystem::path& delta,
+                                               const DiffOptions& options, ChangeBuffer& kept);
 
 /// What was found to have changed since `base`, block by block; the old bits are taken from there.
 Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
