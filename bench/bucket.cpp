@@ -18,7 +18,7 @@
 
 #include "base/parallel.hpp"
 #include "checkpoint/blocks.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "doubles/memory_store.hpp"
 #include "doubles/metered_store.hpp"
 #include "kernel/kernels.hpp"

@@ -417,17 +417,14 @@ def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) 
 
 LOG2_BLOCK_ELEMENTS: int = ...
 
-class CodedShard:
-    """What one rank coded for a step."""
+class FoundShard:
+    """What one rank found to have changed."""
 
     @property
     def changed_elements(self) -> int: ...
 
     @property
     def total_elements(self) -> int: ...
-
-    @property
-    def payload_bytes(self) -> int: ...
 
     @property
     def seconds(self) -> float: ...
@@ -446,11 +443,15 @@ class ShardWriter:
     def add(self, spans: Sequence[object]) -> None:
         """The bytes of the next spans."""
 
-    def finish(self) -> CodedShard: ...
+    def finish(self) -> FoundShard: ...
 
     def deliver(self, call: str) -> bytes: ...
 
     def advance(self, state: str) -> None: ...
+
+    @property
+    def delivered_bytes(self) -> int:
+        """What the last delivery of a step came to."""
 
     def drop(self) -> None: ...
 

@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
-#include "kernel/scatter.hpp"
+#include "delta/diff_weights.hpp"
 
 namespace wisp {
 namespace {
@@ -110,11 +110,7 @@ class ListWriter {
             },
             [&](std::uint64_t index, const BlockRange&,
                 std::span<const std::byte> old_block) -> Result<BlockChanges> {
-                BlockChanges changes = blocks[index].changes;
-                changes.old_bits.resize(changes.new_bits.size());
-                gather(old_block.data(), changes.positions, changes.element_bytes,
-                       changes.old_bits.data());
-                return changes;
+                return with_old_bits(blocks[index].changes, old_block);
             });
     }
 

@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/block_feed.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "publish/step_publisher.hpp"
 
 namespace wisp {
