@@ -23,4 +23,5 @@ build/release/bin/wisp_make_pair "$pair" "${WISP_BENCH_LAYERS:-28}"
     build/release/bin/wisp_bucket publish "$pair"
     build/release/bin/wisp_bucket followers
     build/release/bin/wisp_bucket joiner
+    build/release/bin/wisp_bucket growth
 } | tee "$out/bucket.jsonl"
