@@ -29,27 +29,44 @@ WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
     return written;
 }
 
-WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
-                                 std::span<const std::byte> new_block, const TensorSeed& seed,
-                                 WriteWorker& worker) const {
-    const TensorInfo& tensor = schema_->tensors()[range.tensor];
-    if (codec_ == Codec::kCompact) {
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes) {
+    if (codec == Codec::kCompact) {
         return encode_compact(tensor, range, old_block, new_block, seed, worker.encoder,
-                              kept_ != nullptr);
+                              keep_changes);
     }
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    EncodedDifference difference;
+    if (codec == Codec::kSwift &&
+        worker.swift.encode_if_dense(old_block, new_block, traits, seed,
+                                     {&seed, range.first_word(), &written.old_state},
+                                     range.first_word(), written.encoded.coded,
+                                     keep_changes ? &written.changes : nullptr, difference)) {
+        written.encoded.changed_elements = difference.changed_elements;
+        written.touched = difference.touched;
+        return written;
+    }
     worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
     written.touched = worker.found.touched;
     written.old_state = worker.found.old_state;
     written.encoded.changed_elements = worker.found.changes.count();
-    if (codec_ == Codec::kSwift) {
-        worker.swift.encode(old_block, worker.found.changes, traits_of(tensor.dtype),
-                            written.encoded.coded);
-        if (kept_ == nullptr) return written;  // and the worker keeps its room
+    if (codec == Codec::kSwift) {
+        worker.swift.encode(old_block, worker.found.changes, traits, written.encoded.coded);
+        if (!keep_changes) return written;  // and the worker keeps its room
     }
     written.changes = std::move(worker.found.changes);
     return written;
+}
+
+WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
+                                 std::span<const std::byte> new_block, const TensorSeed& seed,
+                                 WriteWorker& worker) const {
+    return encode_block(codec_, schema_->tensors()[range.tensor], range, old_block, new_block, seed,
+                        worker, kept_ != nullptr);
 }
 
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,

@@ -36,11 +36,17 @@ struct WriteWorker {
     Bytes rounded;  // the new block, where it came in another dtype
 };
 
-/// What changed from one block to the other, as the compact codec writes it.
+/// What changed from one block to the other, in the compact codec.
 WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
                             std::span<const std::byte> old_block,
                             std::span<const std::byte> new_block, const TensorSeed& seed,
                             BlockEncoder& encoder, bool keep_changes = false);
+
+/// In any codec; of TRL's the changes alone.
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes);
 
 class DeltaWriter {
   public:
@@ -62,7 +68,6 @@ class DeltaWriter {
     /// `base` is the digest of the whole old state.
     Result<DiffReport> finish(const StateDigest& base, std::uint64_t step,
                               Keep keep = Keep::kForGood);
-
     const StateDigest& old_state() const { return old_state_; }
 
   private:
