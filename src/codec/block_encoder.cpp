@@ -45,7 +45,7 @@ void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChang
     if (count < kShortBlock && expected_bytes(changes, count, traits) < dense_bytes) {
         out.push_back(static_cast<std::byte>(BlockKind::kSparse));
         encode_sparse(old_block, changes, traits, out);
-        if (out.size() - start <= old_block.size()) return;
+        if (static_cast<double>(out.size() - start) <= dense_bytes) return;
         out.resize(start);
     }
     dense_.encode(old_block, new_block, traits, out);

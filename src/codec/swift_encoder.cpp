@@ -88,18 +88,21 @@ void SwiftEncoder::encode(std::span<const std::byte> old_block, const BlockChang
     if (changes.empty()) return;
     const std::size_t element_count = old_block.size() / traits.element_bytes;
     const std::size_t start = out.size();
-    const auto try_sparse = [&] {
+    const auto try_sparse = [&](double most_bytes) {
         encode_sparse(element_count, changes, traits, out);
-        if (out.size() - start <= old_block.size()) return true;
+        if (static_cast<double>(out.size() - start) <= most_bytes) return true;
         out.resize(start);
         return false;
     };
-    if (changes.count() < element_count / kSwiftElementsPerChange && try_sparse()) return;
+    if (changes.count() < element_count / kSwiftElementsPerChange &&
+        try_sparse(static_cast<double>(old_block.size()))) {
+        return;
+    }
     const auto new_block = dense_.new_block(old_block, changes);
     const double dense_bytes = dense_.plan(old_block, new_block, traits);
     if (element_count < kShortBlock &&
         expected_bytes(changes, element_count, traits.sign_magnitude) < dense_bytes &&
-        try_sparse()) {
+        try_sparse(dense_bytes)) {
         return;
     }
     dense_.encode(old_block, new_block, traits, out);
