@@ -22,10 +22,21 @@ WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRang
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     const DtypeTraits& traits = traits_of(tensor.dtype);
+    const ScanDigest digest{&seed, range.first_word(), &written.old_state};
+    BlockChanges* const kept = keep_changes ? &written.changes : nullptr;
+    EncodedDifference difference;
+    bool encoded = false;
     if (codec == Codec::kCompact) {
-        const EncodedDifference difference = worker.encoder.encode_difference(
-            old_block, new_block, traits, seed, {&seed, range.first_word(), &written.old_state},
-            range.first_word(), written.encoded.coded, keep_changes ? &written.changes : nullptr);
+        difference =
+            worker.encoder.encode_difference(old_block, new_block, traits, seed, digest,
+                                             range.first_word(), written.encoded.coded, kept);
+        encoded = true;
+    } else if (codec == Codec::kSwift) {
+        encoded = worker.swift.encode_if_dense(old_block, new_block, traits, seed, digest,
+                                               range.first_word(), written.encoded.coded, kept,
+                                               difference);
+    }
+    if (encoded) {
         written.encoded.changed_elements = difference.changed_elements;
         written.touched = difference.touched;
         return written;

@@ -69,7 +69,6 @@ class DeltaWriter {
     /// `base` is the digest of the whole old state.
     Result<DiffReport> finish(const StateDigest& base, std::uint64_t step,
                               Keep keep = Keep::kForGood);
-
     const StateDigest& old_state() const { return old_state_; }
 
   private:
