@@ -69,14 +69,17 @@ std::size_t list_changes(const std::byte* old_bits, const std::byte* new_bits, s
     const hn::Rebind<std::uint16_t, decltype(d)> half;
     std::size_t found = 0;
     std::size_t i = 0;
+    // Counted on rather than made anew, which would go through memory.
+    auto places = hn::Iota(d, first);
+    const auto lanes = hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d)));
     // Other widths are rare, and go the plain way.
-    for (; element_bytes == 2 && i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    for (; element_bytes == 2 && i + hn::Lanes(d) <= count;
+         i += hn::Lanes(d), places = hn::Add(places, lanes)) {
         const auto before = hn::LoadU(half, lanes_at<std::uint16_t>(old_bits) + i);
         const auto after = hn::LoadU(half, lanes_at<std::uint16_t>(new_bits) + i);
         const auto wide_before = hn::PromoteTo(d, before);
         const auto wide_after = hn::PromoteTo(d, after);
         const auto differs = hn::Ne(wide_before, wide_after);
-        const auto places = hn::Iota(d, first + static_cast<std::uint32_t>(i));
         // No more were found than were passed, so that whole vectors fit behind them.
         std::uint16_t* const old_found = lanes_at<std::uint16_t>(room.old_bits) + found;
         std::uint16_t* const new_found = lanes_at<std::uint16_t>(room.new_bits) + found;
