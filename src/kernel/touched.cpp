@@ -109,8 +109,8 @@ TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
                               const BlockChanges& changes, const TensorSeed& seed,
                               std::uint64_t first_word) {
     return with_element_type(changes.element_bytes, [&]<class T>(T) {
-        return are_dense(first, changes)
-                   ? dense_touched_sums<T>(first, old_block, changes, seed, first_word)
+        return old_block.over == nullptr && are_dense(first, changes)
+                   ? dense_touched_sums<T>(first, old_block.bytes, changes, seed, first_word)
                    : touched_sums_of<T>(first, old_block, changes, seed, first_word);
     });
 }
