@@ -136,8 +136,10 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             return Appended{ours, std::move(*slot->entry)};
         }
         if (slot->kind == Slot::Kind::kBuried) {
+            // A tombstone is no proof that there was a commit: anybody may have put it there. What
+            // was committed above it on the same head as this stepped over it, and so does this.
             WISP_ASSIGN(const SlotLook above, look_at(seq));
-            if (above.entry) {
+            if (above.entry && above.entry->commit.previous.seq >= seq) {
                 return fail(ErrorKind::kFenced,
                             fmt::format("commit {} of {} was written and given up long ago: this "
                                         "writer slept; open the run again",
