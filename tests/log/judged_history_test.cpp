@@ -151,7 +151,7 @@ TEST_F(JudgedHistory, ATombstoneThatOthersSteppedOverFencesNobody) {
     for (std::size_t i = 0; i < 4; ++i) value_of(publisher.publish(state(i), i));
     const std::uint64_t head = head_seq();
     const std::string run = publisher.run();
-    put(head + 1, write_tombstone({run, head + 1, head + 1}));
+    put(head + 1, write_tombstone({run, head + 1, head + 2}));
     // A job beside the trainer, which fences nobody, commits above it.
     EXPECT_GT(value_of(compact_run(run_, maintenance())).merged, 0U);
     EXPECT_EQ(head_seq(), head + 2);
