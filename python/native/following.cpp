@@ -10,6 +10,7 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "guarded_replica.hpp"
+#include "relay.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
@@ -149,6 +150,21 @@ class FollowSession {
             });
         };
         hold_replica([&] { return open_memory_replica(options); });
+    }
+
+    /// Whoever holds the weights is asked for what a step touches.
+    void into_relay(const RelayCalls& calls, const std::optional<ReplicaRecord>& start,
+                    const nb::object& schema) {
+        RelayReplicaOptions options = relay_options(calls, start, schema);
+        options.threads = options_.threads;
+        options.scratch = scratch_;
+        hold_replica([&] { return open_relay_replica(std::move(options)); });
+    }
+
+    /// Where the replica stands; none before the first state.
+    std::optional<ReplicaRecord> record() const {
+        if (!follower_ || follower_->at().state_seq == 0) return std::nullopt;
+        return follower_->at();
     }
 
     /// Before a move: only a halt() after this ends it.
@@ -314,6 +330,20 @@ void bind_following(nb::module_& module) {
              "on_move"_a,
              "The replica is the memory that on_target(schema) answers with; on_enter() is called "
              "before it is written to.")
+        .def(
+            "into_relay",
+            [](FollowSession& self, nb::object on_room, nb::object on_ask, nb::object on_asked,
+               nb::object on_adopt, nb::object on_move, std::optional<ReplicaRecord> start,
+               const nb::object& schema) {
+                self.into_relay({std::move(on_room), std::move(on_ask), std::move(on_asked),
+                                 std::move(on_adopt), std::move(on_move)},
+                                start, schema);
+            },
+            "on_room"_a, "on_ask"_a, "on_asked"_a, "on_adopt"_a, "on_move"_a,
+            "start"_a = nb::none(), "schema"_a = nb::none(),
+            "There is no replica: on_room([(tensor, words), …]) answers with memory, and "
+            "on_ask(state) fills it.")
+        .def("record", &FollowSession::record)
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

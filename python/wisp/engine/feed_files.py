@@ -182,7 +182,10 @@ def state_layout(schema: Sequence[TensorEntry]) -> tuple[bytes, list[int], int]:
 
 
 class MappedState:
-    """The newest state, as arrays of unsigned integers; read it in your turn() only."""
+    """The newest state, or what the feed keeps of it, as arrays of unsigned integers.
+
+    Read it in your turn() only.
+    """
 
     def __init__(self, folder: Path, file: str, schema: Sequence[TensorEntry]) -> None:
         self.schema = schema
@@ -201,15 +204,16 @@ class MappedState:
 
 
 def write_move(
-    folder: Path, file: str, entries: Iterable[MovedTensor]
+    folder: Path, file: str, entries: Iterable[MovedTensor], *, with_old: bool = False
 ) -> tuple[tuple[str, int], ...]:
     """Entries as a follower tells them; gives what Move.tensors is to be."""
     told: list[tuple[str, int]] = []
     with open(folder / f".{file}", "wb") as out:
-        for name, _, _, positions, bits, _ in entries:
+        for name, _, _, positions, bits, old_bits in entries:
             out.write(positions)
-            out.write(bits)
-            out.write(b"\0" * (-len(bits) % 8))
+            for part in (bits, old_bits) if with_old else (bits,):
+                out.write(part)
+                out.write(b"\0" * (-len(part) % 8))
             told.append((name, len(positions) // 8))
     os.rename(folder / f".{file}", folder / file)
     return tuple(told)
@@ -217,8 +221,11 @@ def write_move(
 
 def read_move(
     folder: Path, move: Move, widths: dict[str, int]
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(name, positions, bits as unsigned integers). FileNotFoundError: it was let go."""
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """(name, positions, new and old bits as unsigned integers). FileNotFoundError: it was let go.
+
+    There are no old bits where the feed keeps the weights itself.
+    """
     path = _inside(folder, move.file)
     length = path.stat().st_size
     if length == 0:
@@ -227,12 +234,16 @@ def read_move(
     at = 0
     for name, count in move.tensors:
         width = widths[name]
-        middle = at + 8 * count
-        end = middle + width * count
-        if end > length:
-            raise InvalidError(f"{path} is shorter than it was said to be")
-        yield name, data[at:middle].view(np.int64), data[middle:end].view(UNSIGNED[width])
-        at = end + -end % 8
+        parts = []
+        for size in (8, width, width) if move.has_old else (8, width):
+            end = at + size * count
+            if end > length:
+                raise InvalidError(f"{path} is shorter than it was said to be")
+            parts.append(data[at:end])
+            at = end + -end % 8
+        kind = UNSIGNED[width]
+        old = parts[2].view(kind) if move.has_old else None
+        yield name, parts[0].view(np.int64), parts[1].view(kind), old
 
 
 def _inside(folder: Path, file: str) -> Path:

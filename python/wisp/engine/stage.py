@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..errors import WrongBaseError
 from .load_plan import LoadPlan, Piece, Write
 
 __all__ = ["Stage", "Write"]
@@ -17,6 +18,7 @@ _DENSE = 8  # from one element in so many on, a run of rows is written whole
 
 @dataclass
 class _Scatter:
+    target: int
     flat: torch.Tensor
     offsets: torch.Tensor
     new: torch.Tensor
@@ -32,9 +34,17 @@ class _Scatter:
 
 @dataclass
 class _Rows:
+    target: int
     view: torch.Tensor
     new: torch.Tensor
     old: torch.Tensor
+
+
+@dataclass
+class _Part:
+    offsets: torch.Tensor
+    values: torch.Tensor
+    expected: torch.Tensor | None = None  # what must be there now
 
 
 @dataclass
@@ -46,20 +56,44 @@ class Stage:
 
     plan: LoadPlan
     elements: int = 0
-    _pending: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
+    _pending: dict[int, list[_Part]] = field(default_factory=dict)
     _scatters: list[_Scatter] = field(default_factory=list)
     _rows: list[_Rows] = field(default_factory=list)
 
-    def put(self, name: str, positions: torch.Tensor, bits: torch.Tensor) -> None:
-        """New bits at ascending positions of a tensor of the checkpoint that has a manifest."""
+    @classmethod
+    def beyond(cls, stage: Stage) -> Stage:
+        """For a state beyond one that is staged: begins with all that leads there."""
+        made = cls(stage.plan, _rows=list(stage._rows))
+        made.elements = sum(rows.new.numel() for rows in made._rows)
+        for scatter in stage._scatters:
+            part = _Part(scatter.offsets, scatter.new, scatter.old)
+            made._pending.setdefault(scatter.target, []).append(part)
+        return made
+
+    def put(
+        self,
+        name: str,
+        positions: torch.Tensor,
+        bits: torch.Tensor,
+        old_bits: torch.Tensor | None = None,
+    ) -> None:
+        """New bits at ascending positions of a tensor of the checkpoint that has a manifest.
+
+        old_bits: what is there before; seal() holds memory to it, where nothing was put in before.
+        """
         for piece in self.plan.pieces.get(name, ()):
             first, last, offsets, kept = piece.locate(positions)
             if offsets.numel() == 0:
                 continue
-            values = bits[first:last]
-            values = values if kept is None else values[kept]
             target = self.plan.targets[piece.target]
-            self._put(piece.target, target.place(offsets), self.plan.convert(values, name, target))
+            new, old = (
+                None if b is None else self.plan.convert(_chosen(b, first, last, kept), name, target)
+                for b in (bits, old_bits)
+            )
+            assert new is not None
+            # What stands in whole rows is not what is in memory.
+            expected = None if any(rows.target == piece.target for rows in self._rows) else old
+            self._put(piece.target, target.place(offsets), new, expected)
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
         """All of a tensor that has a manifest; what the rank holds already costs nothing."""
@@ -73,50 +107,94 @@ class Stage:
                 self._put(piece.target, target.place(_offsets(piece, mask)), wanted[mask])
             else:
                 view = piece.target_view(target)
-                self._rows.append(_Rows(view, wanted, view.clone()))
+                self._rows.append(_Rows(piece.target, view, wanted, view.clone()))
                 self.elements += count
 
-    def put_writes(self, writes: list[Write]) -> None:
-        """What a loader would write, from load_recorder.capture()."""
+    def put_writes(self, writes: list[Write], *, everything: bool = False) -> None:
+        """What a loader would write, from load_recorder.capture().
+
+        everything: also what is in memory already, since another value may have been put in.
+        """
         for index, view, values in writes:
             target = self.plan.targets[index]
             integers = _INTEGERS[target.width]
             wanted = values.to(device=view.device, dtype=view.dtype).contiguous().view(integers)
             now = target.read(list(view.shape), list(view.stride()), view.storage_offset())
-            mask = now != wanted
+            mask = torch.ones_like(now, dtype=torch.bool) if everything else now != wanted
             if bool(mask.any()):
                 places = torch.full((int(mask.sum()),), view.storage_offset())
                 for along, step in zip(mask.nonzero(as_tuple=True), view.stride(), strict=True):
                     places.add_(along.to(places.device), alpha=step)
                 self._put(index, target.place(places), wanted[mask])
 
-    def _put(self, index: int, offsets: torch.Tensor, values: torch.Tensor) -> None:
-        self._pending.setdefault(index, []).append((offsets, values))
+    def _put(
+        self,
+        index: int,
+        offsets: torch.Tensor,
+        values: torch.Tensor,
+        expected: torch.Tensor | None = None,
+    ) -> None:
+        self._pending.setdefault(index, []).append(_Part(offsets, values, expected))
 
     def seal(self) -> Stage:
-        """Merges what was put in and keeps what is there now; no further put() after it."""
+        """Merges what was put in and keeps what is there now; no further put() after it.
+
+        WrongBaseError: what is there now is not what it must be.
+        """
         for index, parts in self._pending.items():
             flat = self.plan.targets[index].flat
-            offsets = torch.cat([offsets for offsets, _ in parts])
-            values = torch.cat([values.to(flat.device) for _, values in parts])
+            offsets = torch.cat([part.offsets.to(flat.device) for part in parts])
+            values = torch.cat([part.values.to(flat.device) for part in parts])
+            wanted = [p.expected.to(flat.device) for p in parts if p.expected is not None]
+            expected = torch.cat(wanted) if len(wanted) == len(parts) else None
             if len(parts) > 1:
-                offsets, values = _last_of_each(offsets, values)
+                offsets, values, expected = _merged(offsets, values, expected)
             if offsets.numel() and (offsets.min() < 0 or offsets.max() >= flat.numel()):
                 raise AssertionError("a plan led out of its target")
-            offsets = offsets.to(flat.device)
-            self._scatters.append(_Scatter(flat, offsets, values, flat[offsets]))
+            old = flat[offsets]
+            if expected is not None and not torch.equal(old, expected):
+                raise WrongBaseError(
+                    f"{int((old != expected).sum())} elements of '{self.plan.targets[index].name}' "
+                    "are not what the step changes: somebody else wrote to this memory; a whole "
+                    "state is fetched, and the next update writes what differs from it"
+                )
+            self._scatters.append(_Scatter(index, flat, offsets, values, old))
             self.elements += offsets.numel()
         self._pending.clear()
         return self
 
+    def read(self, index: int, places: torch.Tensor) -> torch.Tensor:
+        """What a target will hold at these places of its memory once this is switched to."""
+        flat = self.plan.targets[index].flat
+        rows = [rows for rows in self._rows if rows.target == index]
+        if rows:
+            flat = flat.clone()
+            for part in rows:
+                view = part.view
+                flat.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(part.new)
+        places = places.to(flat.device)
+        found = flat[places]
+        for scatter in self._scatters:
+            if scatter.target == index and scatter.offsets.numel():
+                ordered, order = torch.sort(scatter.offsets)
+                at = torch.searchsorted(ordered, places).clamp_(max=len(ordered) - 1)
+                hit = ordered[at] == places
+                found[hit] = scatter.new[order[at[hit]]]
+        return found
+
+    def touches(self, index: int) -> bool:
+        """Whether it changes anything in a target."""
+        return any(part.target == index for part in [*self._scatters, *self._rows])
+
     def switch(self, step: Callable[[], object] = lambda: None) -> None:
         """Writes the new values. `step` is called on the way, for tests that break it."""
         with torch.no_grad():
-            for scatter in self._scatters:
-                scatter.write(scatter.new)
-            step()
+            # Rows first: what was put in later is in the scatters.
             for rows in self._rows:
                 rows.view.copy_(rows.new)
+            step()
+            for scatter in self._scatters:
+                scatter.write(scatter.new)
 
     def restore(self) -> None:
         """Writes the values that were there before switch(), however far that came."""
@@ -134,8 +212,19 @@ def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
     return offsets
 
 
-def _last_of_each(offsets: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _chosen(
+    bits: torch.Tensor, first: int, last: int, kept: torch.Tensor | None
+) -> torch.Tensor:
+    return bits[first:last] if kept is None else bits[first:last][kept]
+
+
+def _merged(
+    offsets: torch.Tensor, values: torch.Tensor, expected: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Each offset once: with the last of its values, and the first of what is expected there."""
     ordered, order = torch.sort(offsets, stable=True)
     last = torch.ones_like(ordered, dtype=torch.bool)
     last[:-1] = ordered[1:] != ordered[:-1]
-    return ordered[last], values[order.to(values.device)][last.to(values.device)]
+    first = torch.ones_like(last)
+    first[1:] = last[:-1]
+    return ordered[last], values[order][last], None if expected is None else expected[order][first]

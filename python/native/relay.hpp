@@ -1,0 +1,25 @@
+// A follower that holds no weights, and the Python code that knows who does.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "wisp/relay.hpp"
+
+namespace wisp::python {
+
+namespace nb = nanobind;
+
+/// room([(tensor, words), …]) answers with writable memory, ask(state) fills it, asked() tells by
+/// whom; adopt(folder, schema, step, seq, state) and move(entries, step, seq, state) are told.
+struct RelayCalls {
+    nb::object room, ask, asked, adopt, move;
+};
+
+/// `schema`: [(name, dtype, shape), …] of `start`, or None. The result keeps what it calls.
+RelayReplicaOptions relay_options(const RelayCalls& calls,
+                                  const std::optional<ReplicaRecord>& start,
+                                  const nb::object& schema);
+
+}  // namespace wisp::python
