@@ -134,7 +134,15 @@ class RankTable:
 
 
 def _covers(ranks: list[RankHolds], name: str, shape: tuple[int, ...]) -> bool:
-    """Slices of one engine are the same or apart: parts that several ranks hold count once."""
+    """Parts that several ranks hold count once."""
     parts: set[Part] = {part for rank in ranks for part in rank.parts.get(name, ())}
-    count = sum(int(np.prod([n for n, _ in dims], dtype=np.int64)) for _, dims in parts)
-    return count == int(np.prod(shape, dtype=np.int64))
+    held = sum(int(np.prod([n for n, _ in dims], dtype=np.int64)) for _, dims in parts)
+    elements = int(np.prod(shape, dtype=np.int64))
+    if held <= elements:
+        return held == elements  # slices of one engine are apart
+    seen = np.zeros(elements, bool)
+    for first, dims in parts:
+        sizes = [size for size, _ in dims]
+        strides = [stride for _, stride in dims]  # of elements of one byte
+        np.lib.stride_tricks.as_strided(seen[first:], sizes, strides)[...] = True
+    return bool(seen.all())
