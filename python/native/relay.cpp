@@ -1,6 +1,7 @@
 #include "relay.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -137,7 +138,7 @@ void bind_relay(nb::module_& module) {
             }
             const StateDigest digest =
                 digest_of_words(tensor_info(tensor), first_word, held.bytes());
-            return nb::make_tuple(digest.a, digest.b);
+            return std::pair(digest.a, digest.b);
         },
         "tensor"_a, "first_word"_a, "words"_a,
         "What words of a tensor (name, dtype, shape) add to the digest of a state.");

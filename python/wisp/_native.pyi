@@ -625,6 +625,26 @@ def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.
 
 def export_step(where: Location, output: str | os.PathLike[str], step: int | None = ..., trust: Trust = ..., work: str | os.PathLike[str] | None = ..., base: str | os.PathLike[str] | None = ..., threads: int = ...) -> ExportReport: ...
 
+class ReplicaRecord:
+    """Where a replica stands."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+def newest_codec(where: Location, trust: Trust) -> str:
+    """How the newest delta of a run is coded; empty when there is none."""
+
+def digest_of_words(tensor: object, first_word: int, words: object) -> tuple[int, int]:
+    """
+    What words of a tensor (name, dtype, shape) add to the digest of a state.
+    """
+
 class FollowEvent:
     """One move of a follower."""
 
@@ -745,6 +765,13 @@ class FollowSession:
         """
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
+
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, start: ReplicaRecord | None = ..., schema: object | None = ...) -> None:
+        """
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it.
+        """
+
+    def record(self) -> ReplicaRecord | None: ...
 
     def catch_up(self) -> FollowReport: ...
 

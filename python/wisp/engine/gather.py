@@ -79,9 +79,7 @@ def _fill_piece(
         into[kept] = bits.cpu()
 
 
-def _read(
-    target: Target, staged: Stage | None, index: int, offsets: torch.Tensor
-) -> torch.Tensor:
+def _read(target: Target, staged: Stage | None, index: int, offsets: torch.Tensor) -> torch.Tensor:
     places = target.place(offsets)
     if staged is not None:
         return staged.read(index, places)

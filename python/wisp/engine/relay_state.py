@@ -7,7 +7,6 @@ it. Tensors that no engine holds whole, bit for bit, are kept in shared memory f
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -119,8 +118,8 @@ class RelayState(RelayTarget):
             (self._folder / f"gather-{self._number}").unlink(missing_ok=True)
 
     def asked(self) -> str:
-        return "the memory of rank" + ("s " if len(self._asked) > 1 else " ") + ", ".join(
-            self._asked
+        return (
+            "the memory of rank" + ("s " if len(self._asked) > 1 else " ") + ", ".join(self._asked)
         )
 
     def adopt(

@@ -85,15 +85,16 @@ class Stage:
             first, last, offsets, kept = piece.locate(positions)
             if offsets.numel() == 0:
                 continue
-            target = self.plan.targets[piece.target]
-            new, old = (
-                None if b is None else self.plan.convert(_chosen(b, first, last, kept), name, target)
-                for b in (bits, old_bits)
-            )
-            assert new is not None
             # What stands in whole rows is not what is in memory.
-            expected = None if any(rows.target == piece.target for rows in self._rows) else old
-            self._put(piece.target, target.place(offsets), new, expected)
+            in_rows = any(rows.target == piece.target for rows in self._rows)
+            old = None if old_bits is None or in_rows else old_bits[first:last]
+            new = bits[first:last]
+            if kept is not None:
+                new, old = new[kept], None if old is None else old[kept]
+            target = self.plan.targets[piece.target]
+            new = self.plan.convert(new, name, target)
+            old = None if old is None else self.plan.convert(old, name, target)
+            self._put(piece.target, target.place(offsets), new, old)
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
         """All of a tensor that has a manifest; what the rank holds already costs nothing."""
@@ -184,7 +185,9 @@ class Stage:
 
     def touches(self, index: int) -> bool:
         """Whether it changes anything in a target."""
-        return any(part.target == index for part in [*self._scatters, *self._rows])
+        return any(s.target == index for s in self._scatters) or any(
+            rows.target == index for rows in self._rows
+        )
 
     def switch(self, step: Callable[[], object] = lambda: None) -> None:
         """Writes the new values. `step` is called on the way, for tests that break it."""
@@ -210,12 +213,6 @@ def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
     for along, (_, _, step) in zip(mask.nonzero(as_tuple=True), piece.dims, strict=True):
         offsets.add_(along.to(offsets.device), alpha=step)
     return offsets
-
-
-def _chosen(
-    bits: torch.Tensor, first: int, last: int, kept: torch.Tensor | None
-) -> torch.Tensor:
-    return bits[first:last] if kept is None else bits[first:last][kept]
 
 
 def _merged(

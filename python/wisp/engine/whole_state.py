@@ -30,7 +30,7 @@ class WholeState:
                     self._where[name] = (data, start + first, start + end, entry["dtype"])
 
     def bits(self, name: str) -> np.ndarray:
-        """A tensor's elements, flattened. The file may not be aligned to them: then it is a copy."""
+        """A tensor's elements, flattened; a copy where the file is not aligned to them."""
         data, first, end, dtype = self._where[name]
         width = element_width(dtype)
         found = data[first:end]
