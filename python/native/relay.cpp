@@ -24,10 +24,9 @@ class RelayHooks {
   public:
     explicit RelayHooks(const RelayCalls& calls) : calls_(calls) {}
     ~RelayHooks() {
-        const PyGILState_STATE entered = enter_python();
+        const Locked locked;
         buffer_.reset();
         calls_ = {};
-        leave_python(entered);
     }
     RelayHooks(const RelayHooks&) = delete;
     RelayHooks& operator=(const RelayHooks&) = delete;

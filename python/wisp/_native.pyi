@@ -625,6 +625,17 @@ def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.
 
 def export_step(where: Location, output: str | os.PathLike[str], step: int | None = ..., trust: Trust = ..., work: str | os.PathLike[str] | None = ..., base: str | os.PathLike[str] | None = ..., threads: int = ...) -> ExportReport: ...
 
+class PieceMap:
+    """Use wisp.engine.load_plan.Piece."""
+
+    def __init__(self, source: int, target: int, dims: Sequence[tuple[int, int, int]]) -> None: ...
+
+    def locate(self, positions: object, width: int, bits: object, old_bits: object, offsets_out: object, bits_out: object, old_out: object) -> int: ...
+
+    def fill_words(self, memory: object, width: int, words: object, room: object) -> None: ...
+
+def take_elements(memory: object, width: int, offsets: object, out: object) -> bool: ...
+
 class ReplicaRecord:
     """Where a replica stands."""
 

@@ -33,13 +33,13 @@ def fill(plan: LoadPlan, stage: Stage | None, asked: Gather, folder: Path) -> No
 
     stage: what leads from memory to the state that is asked for; None: it is in memory.
     """
-    data = np.memmap(folder / asked.file, np.uint8, "r+")
+    data = np.asarray(np.memmap(folder / asked.file, np.uint8, "r+"))
     for name, first, count, at in asked.tensors:
         if first < 0:
-            words = torch.from_numpy(data[at : at + 4 * count].view(np.int32)).to(torch.int64)
+            words = data[at : at + 4 * count].view(np.int32)
             at += -(-4 * count // 8) * 8
         else:
-            words = torch.arange(first, first + count)
+            words = np.arange(first, first + count, dtype=np.int32)
         room = data[at : at + 8 * count]
         held: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
         for piece in plan.pieces.get(name, ()):
@@ -50,11 +50,15 @@ def fill(plan: LoadPlan, stage: Stage | None, asked: Gather, folder: Path) -> No
 
 
 def _fill_piece(
-    plan: LoadPlan, stage: Stage | None, piece: Piece, words: torch.Tensor, room: np.ndarray
+    plan: LoadPlan, stage: Stage | None, piece: Piece, indices: np.ndarray, room: np.ndarray
 ) -> None:
     target = plan.targets[piece.target]
     per = 8 // target.width
     staged = stage if stage is not None and stage.touches(piece.target) else None
+    if staged is None and target.layout is None and target.flat.device.type == "cpu":
+        piece.native.fill_words(target.flat.numpy(), target.width, indices, room)
+        return
+    words = torch.from_numpy(indices).to(torch.int64)
     whole = _in_words(piece, per)
     lanes = torch.arange(per)
     if whole is None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
+from .. import _native
 from ..errors import InvalidError, UnsupportedError
 
 __all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
@@ -85,6 +87,11 @@ class Piece:
     source_offset: int
     target_offset: int
     dims: tuple[tuple[int, int, int], ...]
+
+    @cached_property
+    def native(self) -> _native.PieceMap:
+        """The same for loops over elements in host memory."""
+        return _native.PieceMap(self.source_offset, self.target_offset, list(self.dims))
 
     @property
     def count(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .. import _native
 from ..errors import WrongBaseError
 from .load_plan import LoadPlan, Piece, Write
 
@@ -82,15 +83,12 @@ class Stage:
         old_bits: what is there before; seal() holds memory to it, where nothing was put in before.
         """
         for piece in self.plan.pieces.get(name, ()):
-            first, last, offsets, kept = piece.locate(positions)
+            offsets, new, old = _locate(piece, positions, bits, old_bits)
             if offsets.numel() == 0:
                 continue
             # What stands in whole rows is not what is in memory.
-            in_rows = any(rows.target == piece.target for rows in self._rows)
-            old = None if old_bits is None or in_rows else old_bits[first:last]
-            new = bits[first:last]
-            if kept is not None:
-                new, old = new[kept], None if old is None else old[kept]
+            if any(rows.target == piece.target for rows in self._rows):
+                old = None
             target = self.plan.targets[piece.target]
             new = self.plan.convert(new, name, target)
             old = None if old is None else self.plan.convert(old, name, target)
@@ -144,15 +142,8 @@ class Stage:
         """
         for index, parts in self._pending.items():
             flat = self.plan.targets[index].flat
-            offsets = torch.cat([part.offsets.to(flat.device) for part in parts])
-            values = torch.cat([part.values.to(flat.device) for part in parts])
-            wanted = [p.expected.to(flat.device) for p in parts if p.expected is not None]
-            expected = torch.cat(wanted) if len(wanted) == len(parts) else None
-            if len(parts) > 1:
-                offsets, values, expected = _merged(offsets, values, expected)
-            if offsets.numel() and (offsets.min() < 0 or offsets.max() >= flat.numel()):
-                raise AssertionError("a plan led out of its target")
-            old = flat[offsets]
+            offsets, values, expected = _merged(parts, flat.device)
+            old = _take(flat, offsets)
             if expected is not None and not torch.equal(old, expected):
                 raise WrongBaseError(
                     f"{int((old != expected).sum())} elements of '{self.plan.targets[index].name}' "
@@ -215,13 +206,47 @@ def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
     return offsets
 
 
+def _locate(
+    piece: Piece, positions: torch.Tensor, bits: torch.Tensor, old_bits: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Of what lies in the piece: offsets in its target, and the bits that belong there."""
+    count = positions.numel()
+    offsets, new = torch.empty(count, dtype=torch.int64), torch.empty_like(bits)
+    old = torch.empty_like(bits if old_bits is not None else bits[:0])
+    found = piece.native.locate(
+        positions.numpy(), bits.element_size(), bits.numpy(),
+        old.numpy() if old_bits is None else old_bits.numpy(), offsets.numpy(), new.numpy(),
+        old.numpy(),
+    )  # fmt: skip
+    return offsets[:found], new[:found], None if old_bits is None else old[:found]
+
+
+def _take(flat: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    if flat.device.type != "cpu":
+        if offsets.numel() and (offsets.min() < 0 or offsets.max() >= flat.numel()):
+            raise AssertionError("a plan led out of its target")
+        return flat[offsets]
+    taken = torch.empty(offsets.numel(), dtype=flat.dtype)
+    width = flat.element_size()
+    if not _native.take_elements(flat.numpy(), width, offsets.numpy(), taken.numpy()):
+        raise AssertionError("a plan led out of its target")
+    return taken
+
+
 def _merged(
-    offsets: torch.Tensor, values: torch.Tensor, expected: torch.Tensor | None
+    parts: list[_Part], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Each offset once: with the last of its values, and the first of what is expected there."""
-    ordered, order = torch.sort(offsets, stable=True)
+    if len(parts) == 1:
+        (part,) = parts
+        expected = None if part.expected is None else part.expected.to(device)
+        return part.offsets.to(device), part.values.to(device), expected
+    wanted = [part.expected for part in parts if part.expected is not None]
+    expected = torch.cat([w.to(device) for w in wanted]) if len(wanted) == len(parts) else None
+    ordered, order = torch.sort(torch.cat([p.offsets.to(device) for p in parts]), stable=True)
+    values = torch.cat([part.values.to(device) for part in parts])[order]
     last = torch.ones_like(ordered, dtype=torch.bool)
     last[:-1] = ordered[1:] != ordered[:-1]
     first = torch.ones_like(last)
     first[1:] = last[:-1]
-    return ordered[last], values[order][last], None if expected is None else expected[order][first]
+    return ordered[last], values[last], None if expected is None else expected[order][first]
