@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <variant>
 
@@ -132,24 +133,28 @@ class WordRun {
 
     /// What differs from the words as they were.
     BlockChanges changes(const std::vector<std::uint64_t>& old_words) const {
+        std::size_t most = 0;
+        for (const TouchedBlock::Part& part : block_.parts) most += part.positions.size();
         BlockChanges found;
         found.element_bytes = sizeof(T);
+        resize(found, most);
         std::size_t count = 0;
-        for (const TouchedBlock::Part& part : block_.parts) count += part.positions.size();
-        found.positions.reserve(count);
-        found.old_bits.reserve(count * sizeof(T));
-        found.new_bits.reserve(count * sizeof(T));
         for (std::size_t at = 0; at < now_.size(); ++at) {
-            for (unsigned lane = 0; old_words[at] != now_[at] && lane < kPerWord; ++lane) {
-                const unsigned shift = lane * 8 * static_cast<unsigned>(sizeof(T));
-                const T before = static_cast<T>(old_words[at] >> shift);
-                const T after = static_cast<T>(now_[at] >> shift);
-                if (before == after) continue;
-                found.positions.push_back(block_.words[at] * kPerWord + lane);
-                append(found.old_bits, before);
-                append(found.new_bits, after);
+            std::uint64_t differing = old_words[at] ^ now_[at];
+            while (differing != 0) {
+                constexpr unsigned kBits = 8 * sizeof(T);
+                const unsigned lane = static_cast<unsigned>(std::countr_zero(differing)) / kBits;
+                const unsigned shift = lane * kBits;
+                differing &= ~(kLane << shift);
+                found.positions[count] = block_.words[at] * kPerWord + lane;
+                store_le<T>(found.old_bits.data() + count * sizeof(T),
+                            static_cast<T>(old_words[at] >> shift));
+                store_le<T>(found.new_bits.data() + count * sizeof(T),
+                            static_cast<T>(now_[at] >> shift));
+                ++count;
             }
         }
+        resize(found, count);
         return found;
     }
 
@@ -165,9 +170,10 @@ class WordRun {
         while (block_.words[from] != word) ++from;
         return from;
     }
-    static void append(std::vector<std::byte>& to, T value) {
-        to.resize(to.size() + sizeof(T));
-        store_le<T>(to.data() + to.size() - sizeof(T), value);
+    static void resize(BlockChanges& changes, std::size_t count) {
+        changes.positions.resize(count);
+        changes.old_bits.resize(count * sizeof(T));
+        changes.new_bits.resize(count * sizeof(T));
     }
 
     const TouchedBlock& block_;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -376,6 +378,58 @@ def test_a_server_that_comes_late_takes_a_whole_state(trainer: Trainer, engine: 
     late.switch(second)
     assert late.holds(trainer.weights) and late.verify() == 0
     late.close()
+
+
+STOPPED = """
+import sys, threading
+from pathlib import Path
+from test_relay import Engine, Trainer
+trainer = Trainer.__new__(Trainer)
+folder = Path(sys.argv[1])
+trainer.run, trainer.served = folder / "run", folder / "served"
+from safetensors.torch import load_file
+trainer.weights = trainer.initial = load_file(trainer.served / "model.safetensors")
+engine = Engine(trainer, "stopped-")
+for line in sys.stdin:
+    engine.switch(int(line))
+    print(engine.raised or engine.ranks[0].follower.served.step, flush=True)
+"""
+
+
+def test_a_server_that_is_stopped_holds_up_no_other(
+    trainer: Trainer, engine: Engine, tmp_path: Path
+) -> None:
+    engine.switch(trainer.step)
+    other = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(tmp_path)], cwd=Path(__file__).parent,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+    )  # fmt: skip
+    assert other.stdin is not None and other.stdout is not None
+    other.stdin.write(f"{trainer.step}\n")
+    assert other.stdout.readline().strip() == str(trainer.step)
+    os.kill(other.pid, signal.SIGSTOP)
+    for _ in range(3):
+        engine.switch(trainer.publish())
+        assert engine.holds(trainer.weights)
+    os.kill(other.pid, signal.SIGCONT)
+    other.stdin.write(f"{trainer.step}\n")
+    assert other.stdout.readline().strip() == str(trainer.step)
+    assert engine.verify() == 0
+    other.communicate(timeout=TIMEOUT)
+
+
+def test_a_delta_of_another_codec_makes_the_feed_keep_the_state(
+    trainer: Trainer, engine: Engine
+) -> None:
+    engine.switch(trainer.step)
+    trainer.publisher.close()
+    trainer.publisher = wisp.Publisher(
+        str(trainer.run), trainer.weights, codec="compact", on_error="raise"
+    )
+    for _ in range(3):
+        engine.switch(trainer.publish())
+        assert engine.holds(trainer.weights) and engine.verify() == 0
+    assert not engine.link.known.relay and len(shared_files(engine.link)) == 1
 
 
 def test_a_feed_keeps_what_is_in_proportion_to_the_changes(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ class Feed:
     def _want_state(self, message: WantsState) -> None:
         with self._lock:
             shared = self._shared
-            if not isinstance(shared, RelayState) or shared.rejoin.is_set():
+            if not isinstance(shared, RelayState) or shared.joining or shared.rejoin.is_set():
                 return
             if message.known != shared.whole and shared.whole:
                 return  # it knows better by now
@@ -414,8 +414,7 @@ class Feed:
                 self._shared = SharedState(self._folder, old.turn)
                 self._shared.serial = old.serial
             else:
-                old.rejoin.clear()
-                old.start = None
+                old.start_over()
         self._follower = None
 
 

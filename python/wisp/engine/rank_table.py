@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -108,29 +109,36 @@ class RankTable:
             return True
 
     def wait_answers(
-        self, number: int, labels: Sequence[str], go_on: Callable[[], bool]
+        self,
+        number: int,
+        labels: Sequence[str],
+        go_on: Callable[[], object],
+        patience: float | None,
+        silent: set[str],
     ) -> str | None:
-        """None when all have gathered; else why they have not. `go_on` may raise."""
+        """None when all have gathered; else why they have not. `go_on` may raise.
 
-        def outcome() -> str | None:
-            for label in labels:
-                if label not in self._holds:
-                    return f"rank {label} has gone"
-                answer = self._answers.get(label)
-                if answer is not None and answer.number == number and answer.failure:
-                    return f"rank {label}: {answer.failure}"
-            waiting = [
-                label for label in labels
-                if (a := self._answers.get(label)) is None or a.number != number
-            ]  # fmt: skip
-            return "" if waiting else None
-
+        patience: seconds after which those that have not answered are put into `silent`.
+        """
+        end = None if patience is None else time.monotonic() + patience
         with self.changed:
-            while (failed := outcome()) == "":
-                if not go_on():
-                    return "it was called off"
+            while True:
+                waiting: list[str] = []
+                for label in labels:
+                    if label not in self._holds:
+                        return f"rank {label} has gone"
+                    answer = self._answers.get(label)
+                    if answer is None or answer.number != number:
+                        waiting.append(label)
+                    elif answer.failure:
+                        return f"rank {label}: {answer.failure}"
+                if not waiting:
+                    return None
+                if end is not None and time.monotonic() > end:
+                    silent.update(waiting)
+                    return f"rank {', '.join(waiting)} does not answer"
+                go_on()
                 self.changed.wait(0.2)
-            return failed
 
 
 def _covers(ranks: list[RankHolds], name: str, shape: tuple[int, ...]) -> bool:

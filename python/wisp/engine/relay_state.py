@@ -29,6 +29,7 @@ from .whole_state import WholeState
 __all__ = ["RejoinError", "RelayState"]
 
 _log = logging.getLogger("wisp.feed")
+_ANSWER = 3.0  # seconds for an answer, if others could give it too
 _PATIENCE = 10.0  # seconds without any rank that could ever answer
 _AT_ONCE = 32 << 20  # bytes that a proof of all weights looks at, at a time
 
@@ -53,6 +54,7 @@ class RelayState(RelayTarget):
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
         self.rejoin = threading.Event()  #: somebody needs a whole state
+        self.joining = True  #: one is on its way
         self.turn = turn
         self._folder = folder
         self._ranks = ranks
@@ -60,6 +62,7 @@ class RelayState(RelayTarget):
         self._gathering = threading.Lock()
         self._number = 0
         self._asked: list[str] = []
+        self._silent: set[str] = set()  # ranks that let the others wait
         self._since: set[str] = set()  # states since the whole one
         self._touched: list[tuple[int, int]] = []
         self._room: np.ndarray = np.empty(0, np.uint8)
@@ -72,9 +75,16 @@ class RelayState(RelayTarget):
         self.start, self.schema = record, schema
         self._take_whole(whole, record.state)
 
+    def start_over(self) -> None:
+        """The next state is a whole one."""
+        self.start, self.joining = None, True
+        self.rejoin.clear()
+
     def _take_whole(self, place: str, state: str) -> None:
         self.remove_whole()
         self.whole, self.whole_state, self._since = place, state, {state}
+        self.joining = False
+        self.rejoin.clear()
         self._keep((), None)
 
     def remove_whole(self) -> None:
@@ -148,10 +158,9 @@ class RelayState(RelayTarget):
 
     # Asking.
 
-    def _go_on(self) -> bool:
+    def _go_on(self) -> None:
         if self.rejoin.is_set():
             raise RejoinError("a whole state is needed")
-        return True
 
     def _wait_groups(self, state: str) -> list[RankGroup]:
         """Engines that stand at the state. Without a rank that could ever, it is given up."""
@@ -173,8 +182,10 @@ class RelayState(RelayTarget):
 
     def _ask(self, state: str) -> None:
         schema = self.schema
+        self._silent = set()
         while True:
             groups = self._wait_groups(state)
+            groups.sort(key=lambda group: not self._silent.isdisjoint(group.labels))
             if self.whole_state == state:
                 self._keep_uncovered(groups)
             wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
@@ -196,7 +207,9 @@ class RelayState(RelayTarget):
                     "is fetched", missing[0], len(missing) - 1,
                 )  # fmt: skip
                 raise RejoinError("tensors are held by no engine any more")
-            failed = self._gather(state, f"gather-{self._number}", wanted)
+            # Somebody who is stopped is not waited for as long as there are others.
+            patience = _ANSWER if len(groups) > len(wanted) else None
+            failed = self._gather(state, f"gather-{self._number}", wanted, patience)
             if failed is None:
                 return
             _log.info("asking again: %s", failed)
@@ -206,13 +219,17 @@ class RelayState(RelayTarget):
         return self._room[at : at + 4 * words].view(np.int32)
 
     def _gather(
-        self, state: str, file: str, wanted: dict[RankGroup, list[tuple[str, int, int, int]]]
+        self,
+        state: str,
+        file: str,
+        wanted: dict[RankGroup, list[tuple[str, int, int, int]]],
+        patience: float | None = None,
     ) -> str | None:
         number = time.time_ns()
         self._asked = [label for group in wanted for label in group.labels]
         for group, tensors in wanted.items():
             self._tell(Gather(number, state, file, group.labels, tuple(tensors)))
-        return self._ranks.wait_answers(number, self._asked, self._go_on)
+        return self._ranks.wait_answers(number, self._asked, self._go_on, patience, self._silent)
 
     # What is kept.
 
