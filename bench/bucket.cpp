@@ -16,9 +16,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "delta/delta_writer.hpp"
+#include "base/parallel.hpp"
+#include "checkpoint/blocks.hpp"
+#include "delta/diff_weights.hpp"
 #include "doubles/memory_store.hpp"
 #include "doubles/metered_store.hpp"
+#include "kernel/kernels.hpp"
 #include "simulated_training.hpp"
 #include "wisp/wisp.hpp"
 
@@ -85,104 +88,141 @@ class Loaded : public Weights {
     std::vector<std::vector<std::byte>> tensors_;
 };
 
+/// A plain vectorised compare of two states, on all cores: what every figure is held against.
+double compare_seconds(const Weights& one, const Weights& other) {
+    const Watch watch;
+    const BlockGrid grid(one.schema(), kLog2BlockElements);
+    std::vector<std::vector<std::uint32_t>> rooms(thread_count(0));
+    for (auto& room : rooms) room.resize(kBlockElements);
+    value_of(ordered_parallel<bool>(
+        grid.count(), thread_count(0),
+        [&](std::uint64_t index, unsigned thread) -> Result<bool> {
+            const BlockRange range = grid[index];
+            active_kernels().scan(range.of(one.bytes(range.tensor)).data(),
+                                  range.of(other.bytes(range.tensor)).data(), range.element_count,
+                                  range.element_bytes, rooms[thread].data(), {});
+            return true;
+        },
+        [](std::uint64_t, bool) -> Result<void> { return {}; }));
+    return watch.seconds();
+}
+
+double copy_seconds(const Weights& from, std::vector<std::byte>& into) {
+    const Watch watch;
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < from.schema().tensors().size(); ++i) {
+        std::ranges::copy(from.bytes(i), into.begin() + static_cast<std::ptrdiff_t>(at));
+        at += from.bytes(i).size();
+    }
+    return watch.seconds();
+}
+
+/// One run of one codec in a folder: a trainer, and a replica of each kind.
+class CodecRun {
+  public:
+    CodecRun(const fs::path& folder, Codec codec) : codec_(codec), folder_(folder) {
+        InitOptions starting;
+        starting.codec = codec;
+        value_of(init_run(run_, starting));
+        PublishOptions options;
+        options.anchor_every = 1'000'000;
+        publisher_.emplace(value_of(
+            AsyncPublisher::start(value_of(Publisher::open(run_, *baseline_, options)), {})));
+    }
+
+    void start(const Weights& weights) {
+        value_of(publisher_->submit(weights, step_++));
+        value_of(publisher_->flush());
+        in_folder_.emplace(value_of(Follower::open(run_, *folder_replica_, told(folder_apply_))));
+        in_memory_.emplace(value_of(Follower::open(run_, *memory_replica_, told(memory_apply_))));
+        value_of(in_folder_->catch_up());
+        value_of(in_memory_->catch_up());
+    }
+
+    void round(const Weights& to) {
+        const Watch submitted;
+        blocked_.push_back(value_of(publisher_->submit(to, step_++)).blocked_seconds);
+        value_of(publisher_->flush());
+        committed_.push_back(submitted.seconds());
+        const Watch arriving;
+        value_of(in_memory_->catch_up());
+        arrived_.push_back(arriving.seconds());
+        value_of(in_folder_->catch_up());
+    }
+
+    /// Ratios to a compare and to a copy of the same memory, and when a step is in service at
+    /// 1 Gbit/s.
+    Json figures(double compare, double copy) const {
+        const CommitSummary newest = value_of(read_log(run_, 1, {})).front();
+        const double wire = static_cast<double>(newest.delta_bytes) * 8 / 1e9;
+        return {{"codec", name_of(codec_)},
+                {"delta_bytes", newest.delta_bytes},
+                {"changed_share", static_cast<double>(newest.changed_elements) /
+                                      static_cast<double>(newest.total_elements)},
+                {"blocked_of_copy", median(blocked_) / copy},
+                {"committed_of_compare", median(committed_) / compare},
+                {"in_memory_of_compare", median(arrived_) / compare},
+                {"in_folder_apply_of_compare", median(folder_apply_) / compare},
+                {"blocked_seconds", median(blocked_)},
+                {"committed_after_seconds", median(committed_)},
+                {"in_memory_seconds", median(arrived_)},
+                {"in_memory_apply_seconds", median(memory_apply_)},
+                {"in_folder_apply_seconds", median(folder_apply_)},
+                {"served_after_seconds_at_1_gbit", median(committed_) + wire + median(arrived_)}};
+    }
+
+  private:
+    static FollowOptions told(std::vector<double>& seconds) {
+        FollowOptions options;
+        options.on_event = [&](const FollowEvent& event) -> Result<void> {
+            if (event.kind == FollowEvent::Kind::kApplied) seconds.push_back(event.apply_seconds);
+            return {};
+        };
+        return options;
+    }
+
+    Codec codec_;
+    fs::path folder_;
+    Location run_ = value_of(open_location((folder_ / "run").string()));
+    std::unique_ptr<Replica> baseline_ = value_of(open_memory_replica());
+    std::unique_ptr<Replica> folder_replica_ = value_of(open_folder_replica(folder_ / "replica"));
+    std::unique_ptr<Replica> memory_replica_ = value_of(open_memory_replica());
+    std::optional<AsyncPublisher> publisher_;
+    std::optional<Follower> in_folder_;
+    std::optional<Follower> in_memory_;
+    std::uint64_t step_ = 0;
+    std::vector<double> blocked_, committed_, arrived_, folder_apply_, memory_apply_;
+};
+
 int bench_publish(const fs::path& pair, int rounds) {
     const Loaded old_state(value_of(Checkpoint::open(pair / "old.safetensors")));
     const Loaded new_state(value_of(Checkpoint::open(pair / "new.safetensors")));
     const fs::path folder = pair / "bucket-bench";
     fs::remove_all(folder);
-    const Location run = value_of(open_location((folder / "run").string()));
-    value_of(init_run(run, {}));
-    PublishOptions options;
-    options.anchor_every = 1'000'000;
-    MemoryReplicaOptions memory;
-    memory.scratch = folder / "scratch";
-    auto baseline = value_of(open_memory_replica(memory));
-    std::vector<double> diff, upload, commit, advance, total, overhead, plain;
-    std::vector<double> fetch, verify, apply, memory_apply;
-    std::uint64_t delta_bytes = 0;
-    std::uint64_t changed = 0;
-    std::uint64_t step = 1;
-    auto folder_replica = value_of(open_folder_replica(folder / "replica"));
-    auto memory_replica = value_of(open_memory_replica());
-    FollowOptions follow;
-    follow.on_event = [&](const FollowEvent& event) -> Result<void> {
-        if (event.kind != FollowEvent::Kind::kApplied) return {};
-        fetch.push_back(event.fetch_seconds);
-        verify.push_back(event.verify_seconds);
-        apply.push_back(event.apply_seconds);
-        return {};
-    };
-    FollowOptions in_memory;
-    in_memory.on_event = [&](const FollowEvent& event) -> Result<void> {
-        if (event.kind == FollowEvent::Kind::kApplied) memory_apply.push_back(event.apply_seconds);
-        return {};
-    };
-    {
-        Publisher publisher = value_of(Publisher::open(run, *baseline, options));
-        value_of(publisher.publish(old_state, 0));
-        Follower follower = value_of(Follower::open(run, *folder_replica, follow));
-        Follower memory_follower = value_of(Follower::open(run, *memory_replica, in_memory));
-        value_of(follower.catch_up());
-        value_of(memory_follower.catch_up());
-        for (int round = 0; round < rounds; ++round) {
-            const Weights& from =
-                round % 2 == 0 ? static_cast<const Weights&>(old_state) : new_state;
-            const Weights& to = round % 2 == 0 ? static_cast<const Weights&>(new_state) : old_state;
-            // What the same diff costs without any bucket, in the same round.
-            const Watch alone;
-            value_of(diff_weights(from, to, folder / "alone.safetensors", {}));
-            plain.push_back(alone.seconds());
-            const Watch watch;
-            const PublishReport report = value_of(publisher.publish(to, step++));
-            total.push_back(watch.seconds());
-            diff.push_back(report.diff_seconds);
-            upload.push_back(report.upload_seconds);
-            commit.push_back(report.commit_seconds);
-            advance.push_back(report.baseline_seconds);
-            overhead.push_back(total.back() / plain.back() - 1);
-            delta_bytes = report.delta_bytes;
-            changed = report.changed_elements;
-            value_of(follower.catch_up());
-            value_of(memory_follower.catch_up());
-        }
+    CodecRun compact(folder / "compact", Codec::kCompact);
+    CodecRun swift(folder / "swift", Codec::kSwift);
+    compact.start(old_state);
+    swift.start(old_state);
+    std::vector<std::byte> copied(old_state.schema().total_bytes());
+    std::vector<double> compare, copy;
+    for (int round = 0; round < rounds; ++round) {
+        const Weights& to = round % 2 == 0 ? static_cast<const Weights&>(new_state) : old_state;
+        copy.push_back(copy_seconds(to, copied));
+        compare.push_back(compare_seconds(old_state, new_state));
+        compact.round(to);
+        swift.round(to);
     }
-    std::vector<double> blocked, lagged;
-    {
-        AsyncPublisher publisher =
-            value_of(AsyncPublisher::start(value_of(Publisher::open(run, *baseline, options)), {}));
-        for (int round = 0; round < rounds; ++round) {
-            const Weights& to =
-                (round + rounds) % 2 == 0 ? static_cast<const Weights&>(new_state) : old_state;
-            const Watch watch;
-            blocked.push_back(value_of(publisher.submit(to, step++)).blocked_seconds);
-            value_of(publisher.flush());
-            lagged.push_back(watch.seconds());
-        }
-    }
-    const Json json = {
-        {"bench", "publish"},
-        {"model_bytes", old_state.schema().total_bytes()},
-        {"changed_share",
-         static_cast<double>(changed) / static_cast<double>(old_state.schema().total_elements())},
-        {"delta_bytes", delta_bytes},
-        {"rounds", rounds},
-        {"diff_alone_seconds", median(plain)},
-        {"publish",
-         {{"total_seconds", median(total)},
-          {"diff_seconds", median(diff)},
-          {"upload_seconds", median(upload)},
-          {"commit_seconds", median(commit)},
-          {"baseline_seconds", median(advance)},
-          {"overhead_over_diff", median(overhead)}}},
-        {"async",
-         {{"blocked_seconds", median(blocked)}, {"committed_after_seconds", median(lagged)}}},
-        {"replica",
-         {{"fetch_seconds", median(fetch)},
-          {"verify_seconds", median(verify)},
-          {"decode_journal_apply_seconds", median(apply)},
-          {"in_memory_decode_apply_seconds", median(memory_apply)}}}};
+    const Json json = {{"bench", "publish"},
+                       {"model_bytes", old_state.schema().total_bytes()},
+                       {"rounds", rounds},
+                       {"threads", thread_count(0)},
+                       {"kernels", active_kernels().name},
+                       {"compare_seconds", median(compare)},
+                       {"copy_seconds", median(copy)},
+                       {"runs",
+                        {compact.figures(median(compare), median(copy)),
+                         swift.figures(median(compare), median(copy))}}};
     fmt::print("{}\n", json.dump());
-    folder_replica.reset();
     fs::remove_all(folder);
     return 0;
 }

@@ -15,6 +15,7 @@ struct InitArguments {
     Common common;
     std::string run;
     std::string branch_of;
+    std::string codec;
     bool single_writer = false;
     bool no_probe = false;
     SignArguments sign;
@@ -61,6 +62,7 @@ Result<InitReport> start(const InitArguments& arguments) {
     InitOptions options;
     options.run = access->options;
     if (arguments.single_writer) options.mode = CommitMode::kSingleWriter;
+    options.codec = parse_codec(arguments.codec);
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());
     options.signer = std::move(*signer);
@@ -97,6 +99,7 @@ int run(const InitArguments& arguments) {
                                        {"url", arguments.run},
                                        {"run", report->run},
                                        {"mode", mode},
+                                       {"codec", name_of(report->codec)},
                                        {"signed", report->is_signed},
                                        {"already_there", report->already_there}};
         if (report->branch_step) {
@@ -106,7 +109,7 @@ int run(const InitArguments& arguments) {
         print_json(line);
     } else if (!arguments.common.quiet) {
         fmt::print("{}: run {}, {}", printable(arguments.run), printable(report->run), mode);
-        fmt::print(", {}", report->is_signed ? "signed" : "unsigned");
+        fmt::print(", {}, {}", name_of(report->codec), report->is_signed ? "signed" : "unsigned");
         if (report->branch_step) {
             fmt::print(", a branch at step {} that shares {}", *report->branch_step,
                        human_bytes(report->shared_bytes));
@@ -129,6 +132,11 @@ void add_init(Command& app, Outcome& outcome) {
                      "Start at a step of another run in the same bucket, without copying; its "
                      "newest step by default")
         ->type_name("RUN[@STEP]");
+    verb->add_option("--codec", arguments->codec,
+                     "swift: steps are in service soonest; compact: a quarter less to send, and "
+                     "each costs a walk over the model; kept by the run")
+        ->check(one_of({"compact", "swift"}))
+        ->default_str("swift, or that of --branch-of");
     verb->add_flag("--single-writer", arguments->single_writer,
                    "For stores without conditional writes: forks are found, not prevented");
     verb->add_flag("--no-probe", arguments->no_probe,

@@ -23,7 +23,7 @@ struct PublishArguments {
     std::string checkpoint;
     std::optional<std::uint64_t> step;
     std::uint64_t anchor_every = 0;
-    std::string codec;  // empty: that of the layout
+    std::string codec;  // of TRL's layout
     std::string baseline;
     std::string base;
     std::string base_name;
@@ -85,7 +85,6 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());
     options.signer = std::move(*signer);
-    options.codec = parse_codec(arguments.codec).value_or(options.codec);
     options.anchor_every = arguments.anchor_every;
     options.public_base = optional_path(arguments.base);
     options.public_base_name = arguments.base_name;
@@ -255,12 +254,11 @@ void add_options(Command& verb, PublishArguments& arguments) {
         ->check(not_negative());
     add_layout(verb, arguments.layout);
     add_anchor_every(verb, arguments.anchor_every);
-    verb.add_option(
-            "--codec", arguments.codec,
-            "compact: smallest; swift: read without a walk over the model; plain and gap: as "
-            "TRL writes them")
-        ->check(one_of({"compact", "swift", "plain", "gap"}))
-        ->default_str("compact, or plain with --layout trl");
+    verb.add_option("--codec", arguments.codec,
+                    "Of --layout trl: plain, or gap, which is smaller; a run has its own, see "
+                    "'wisp init'")
+        ->check(one_of({"plain", "gap"}))
+        ->default_str("plain");
     verb.add_option("--baseline", arguments.baseline,
                     "Folder for the last published state; in the user's cache by default")
         ->type_name("DIR");
@@ -305,6 +303,10 @@ void add_publish(Command& app, Outcome& outcome) {
   wisp publish s3://weights/qwen-rl out/ --sign-key trainer.key --certificate trainer.cert)");
     verb->callback([verb, arguments, &outcome] {
         if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyPublishOptions);
+        if (arguments->layout != "trl" && !arguments->codec.empty()) {
+            refuse_usage("--codec",
+                         "a run keeps the codec it was started with: 'wisp init --codec'");
+        }
         if (arguments->checkpoint.empty() != arguments->heartbeat) {
             refuse_usage("checkpoint", "name a checkpoint, or pass --heartbeat");
         }

@@ -26,6 +26,7 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                                    {"url", url},
                                    {"run", status.run},
                                    {"mode", mode_name(status.mode)},
+                                   {"codec", name_of(status.codec)},
                                    {"signed", status.is_signed},
                                    {"head", nullptr},
                                    {"expired", status.expired},
@@ -87,8 +88,8 @@ void print_status(const std::string& url, const RunStatus& status) {
     const std::string how = !status.head       ? ""
                             : status.is_signed ? ", signed by " + printable(status.head->signer)
                                                : ", unsigned";
-    fmt::print("{}: run {}, {}{}\n", printable(url), printable(status.run), mode_name(status.mode),
-               how);
+    fmt::print("{}: run {}, {}, {}{}\n", printable(url), printable(status.run),
+               mode_name(status.mode), name_of(status.codec), how);
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {} deltas\n", status.merged_deltas);

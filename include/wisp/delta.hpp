@@ -27,6 +27,8 @@ enum class Codec { kCompact, kPlain, kGap, kSwift };
 constexpr bool holds_blocks(Codec codec) {
     return codec == Codec::kCompact || codec == Codec::kSwift;
 }
+/// Of a run that does not say: it brings a step into service earlier (doc/codecs.md).
+inline constexpr Codec kDefaultCodec = Codec::kSwift;
 std::string_view name_of(Codec codec);
 std::optional<Codec> parse_codec(std::string_view name);
 

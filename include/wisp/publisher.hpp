@@ -42,7 +42,6 @@ struct WriterOptions {
 };
 
 struct PublishOptions : WriterOptions {
-    Codec codec = Codec::kCompact;
     /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
     std::optional<std::filesystem::path> public_base;
     std::string public_base_name;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "wisp/control.hpp"
+#include "wisp/delta.hpp"
 #include "wisp/inspect.hpp"
 #include "wisp/result.hpp"
 #include "wisp/state.hpp"
@@ -50,6 +51,9 @@ enum class CommitMode {
 struct InitOptions {
     RunOptions run;
     CommitMode mode = CommitMode::kExclusive;
+    /// Compact or swift, of all that is written into the run. Absent: that of the run it branches
+    /// from, or else kDefaultCodec.
+    std::optional<Codec> codec;
     /// Makes a signed run, in which nothing counts that these keys have not signed or certified;
     /// the signer's own key if empty. With a certificate, its root must be among them.
     std::vector<PublicKey> roots;
@@ -61,6 +65,7 @@ struct InitOptions {
 
 struct InitReport {
     std::string run;
+    Codec codec = kDefaultCodec;
     bool is_signed = false;
     bool already_there = false;  // an interrupted init of the same branch was completed
     std::optional<std::uint64_t> branch_step;
@@ -69,6 +74,9 @@ struct InitReport {
 
 /// kConflict when there is a run already.
 Result<InitReport> init_run(const Location& where, const InitOptions& options);
+
+/// The codec that a run keeps.
+Result<Codec> read_codec(const Location& where, const RunOptions& options);
 
 enum class CommitKind {
     kDelta,      // a step, as what changed since the state before

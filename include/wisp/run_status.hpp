@@ -32,6 +32,7 @@ struct AnchorSummary {
 struct RunStatus {
     std::string run;
     CommitMode mode = CommitMode::kExclusive;
+    Codec codec = kDefaultCodec;
     bool is_signed = false;
     std::vector<std::string> roots;     // ids of the keys that vouch for it
     std::optional<CommitSummary> head;  // absent: nothing was published yet

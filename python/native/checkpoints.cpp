@@ -10,6 +10,7 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "reports.hpp"
+#include "runs.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/inspect.hpp"
 
@@ -18,13 +19,13 @@ namespace wisp::python {
 namespace fs = std::filesystem;
 using namespace nb::literals;
 
-namespace {
-
 Codec codec_named(const std::string& name) {
     if (const auto codec = parse_codec(name)) return *codec;
     raise(Error{ErrorKind::kInvalid,
                 "codec '" + name + "' is unknown; take compact, swift, plain or gap"});
 }
+
+namespace {
 
 DiffOptions diff_options(const std::string& codec, std::optional<std::uint64_t> step,
                          unsigned threads) {

@@ -190,22 +190,17 @@ void bind_report(nb::module_& module) {
         .def_ro("baseline_seconds", &PublishReport::baseline_seconds);
 }
 
-std::unique_ptr<PublishSession> open_session(
-    const Location& where, const std::string& codec, std::uint64_t anchor_every, const Trust& trust,
-    const OptionalPath& sign_key, const OptionalPath& certificate,
-    const std::map<std::string, std::string>& metadata, const std::vector<fs::path>& side_files,
-    const OptionalPath& scratch, std::optional<double> expires_after, unsigned threads,
-    bool keep_moves) {
+std::unique_ptr<PublishSession> open_session(const Location& where, std::uint64_t anchor_every,
+                                             const Trust& trust, const OptionalPath& sign_key,
+                                             const OptionalPath& certificate,
+                                             const std::map<std::string, std::string>& metadata,
+                                             const std::vector<fs::path>& side_files,
+                                             const OptionalPath& scratch,
+                                             std::optional<double> expires_after, unsigned threads,
+                                             bool keep_moves) {
     PublishOptions options;
     options.run = run_options(trust);
     options.signer = run_signer(sign_key, certificate);
-    const auto parsed = parse_codec(codec);
-    if (!parsed) {
-        raise(Error{
-            ErrorKind::kInvalid,
-            "there is no codec '" + codec + "'; use \"compact\", \"swift\", \"plain\" or \"gap\""});
-    }
-    options.codec = *parsed;
     options.anchor_every = anchor_every;
     options.metadata = metadata;
     options.side_files = side_files;
@@ -328,8 +323,8 @@ void bind_publishing(nb::module_& module) {
         nb::sig("def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> "
                 "list[tuple[str, int, int, int]]"),
         "[(name, elements, changed elements, stored bytes), …] of a commit's delta.");
-    module.def("open_publish_session", &open_session, "where"_a, "codec"_a, "anchor_every"_a,
-               "trust"_a, "sign_key"_a.none(), "certificate"_a.none(), "metadata"_a, "side_files"_a,
+    module.def("open_publish_session", &open_session, "where"_a, "anchor_every"_a, "trust"_a,
+               "sign_key"_a.none(), "certificate"_a.none(), "metadata"_a, "side_files"_a,
                "scratch"_a.none(), "expires_after"_a.none(), "threads"_a, "keep_moves"_a);
 }
 

@@ -71,6 +71,8 @@ void bind_status(nb::module_& module) {
         .def_ro("run", &RunStatus::run)
         .def_prop_ro("single_writer",
                      [](const RunStatus& self) { return self.mode == CommitMode::kSingleWriter; })
+        .def_prop_ro("codec",
+                     [](const RunStatus& self) { return std::string(name_of(self.codec)); })
         .def_ro("is_signed", &RunStatus::is_signed)
         .def_ro("roots", &RunStatus::roots, "Ids of the keys that vouch for it.")
         .def_ro("head", &RunStatus::head, "None: nothing was published yet.")
@@ -87,6 +89,8 @@ void bind_status(nb::module_& module) {
         .def_ro("branches", &RunStatus::branches);
     nb::class_<InitReport>(module, "InitReport", "A run that was started.")
         .def_ro("run", &InitReport::run)
+        .def_prop_ro("codec",
+                     [](const InitReport& self) { return std::string(name_of(self.codec)); })
         .def_ro("is_signed", &InitReport::is_signed)
         .def_ro("already_there", &InitReport::already_there)
         .def_ro("branch_step", &InitReport::branch_step)
@@ -95,8 +99,10 @@ void bind_status(nb::module_& module) {
 
 InitReport init(const Location& where, bool single_writer, const std::optional<Location>& branch_of,
                 std::optional<std::uint64_t> branch_step, const Trust& trust,
-                const OptionalPath& sign_key, const OptionalPath& certificate, const Trust& roots) {
+                const OptionalPath& sign_key, const OptionalPath& certificate, const Trust& roots,
+                const std::optional<std::string>& codec) {
     InitOptions options;
+    if (codec) options.codec = codec_named(*codec);
     options.run = run_options(trust);
     options.roots = run_options(roots).trust.keys;
     options.mode = single_writer ? CommitMode::kSingleWriter : CommitMode::kExclusive;
@@ -126,7 +132,14 @@ void bind_runs(nb::module_& module) {
     bind_status(module);
     module.def("init_run", &init, "where"_a, "single_writer"_a = false, "branch_of"_a = nb::none(),
                "branch_step"_a = nb::none(), "trust"_a = Trust{}, "sign_key"_a = nb::none(),
-               "certificate"_a = nb::none(), "roots"_a = Trust{});
+               "certificate"_a = nb::none(), "roots"_a = Trust{}, "codec"_a = nb::none());
+    module.def(
+        "read_codec",
+        [](const Location& where, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            return std::string(name_of(long_call([&] { return read_codec(where, options); })));
+        },
+        "where"_a, "trust"_a = Trust{});
     module.def(
         "read_log",
         [](const Location& where, std::uint64_t count, const Trust& trust) {

@@ -23,6 +23,9 @@ RunOptions run_options(const Trust& trust);
 
 using OptionalPath = std::optional<std::filesystem::path>;
 
+/// Raises when there is none of that name.
+Codec codec_named(const std::string& name);
+
 /// Nothing when no key is named. Raises what the files of key and certificate give rise to.
 std::optional<RunSigner> run_signer(const OptionalPath& key, const OptionalPath& certificate);
 

@@ -339,6 +339,9 @@ class RunStatus:
     def single_writer(self) -> bool: ...
 
     @property
+    def codec(self) -> str: ...
+
+    @property
     def is_signed(self) -> bool: ...
 
     @property
@@ -390,6 +393,9 @@ class InitReport:
     def run(self) -> str: ...
 
     @property
+    def codec(self) -> str: ...
+
+    @property
     def is_signed(self) -> bool: ...
 
     @property
@@ -401,7 +407,9 @@ class InitReport:
     @property
     def shared_bytes(self) -> int: ...
 
-def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ...) -> InitReport: ...
+def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ..., codec: str | None = ...) -> InitReport: ...
+
+def read_codec(where: Location, trust: Trust = ...) -> str: ...
 
 def read_log(where: Location, count: int, trust: Trust = ...) -> list[CommitSummary]: ...
 
@@ -409,17 +417,14 @@ def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) 
 
 LOG2_BLOCK_ELEMENTS: int = ...
 
-class CodedShard:
-    """What one rank coded for a step."""
+class FoundShard:
+    """What one rank found to have changed."""
 
     @property
     def changed_elements(self) -> int: ...
 
     @property
     def total_elements(self) -> int: ...
-
-    @property
-    def payload_bytes(self) -> int: ...
 
     @property
     def seconds(self) -> float: ...
@@ -438,11 +443,15 @@ class ShardWriter:
     def add(self, spans: Sequence[object]) -> None:
         """The bytes of the next spans."""
 
-    def finish(self) -> CodedShard: ...
+    def finish(self) -> FoundShard: ...
 
     def deliver(self, call: str) -> bytes: ...
 
     def advance(self, state: str) -> None: ...
+
+    @property
+    def delivered_bytes(self) -> int:
+        """What the last delivery of a step came to."""
 
     def drop(self) -> None: ...
 
@@ -946,7 +955,7 @@ def changes_by_tensor(where: Location, seq: int, trust: Trust = ...) -> list[tup
     [(name, elements, changed elements, stored bytes), …] of a commit's delta.
     """
 
-def open_publish_session(where: Location, codec: str, anchor_every: int, trust: Trust, sign_key: str | os.PathLike[str] | None, certificate: str | os.PathLike[str] | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike[str]], scratch: str | os.PathLike[str] | None, expires_after: float | None, threads: int, keep_moves: bool) -> PublishSession: ...
+def open_publish_session(where: Location, anchor_every: int, trust: Trust, sign_key: str | os.PathLike[str] | None, certificate: str | os.PathLike[str] | None, metadata: Mapping[str, str], side_files: Sequence[str | os.PathLike[str]], scratch: str | os.PathLike[str] | None, expires_after: float | None, threads: int, keep_moves: bool) -> PublishSession: ...
 
 class TrlPublishSession:
     """The C++ side of wisp.trl.LayoutPublisher."""

@@ -17,7 +17,7 @@ from .forks import OfOneProcess
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
 from .reports import Table
-from .runs import TrustedKeys
+from .runs import Codec, TrustedKeys
 from .staging import DtypeRule, Source, Stager, schema_of, sources_of
 from .stores import RunAddress, location
 from .tensors import TensorEntry
@@ -44,8 +44,8 @@ class Publisher(OfOneProcess):
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
     every: publish at each Nth optimizer step, once attached.
     anchor_every: a full checkpoint every N published steps; "auto" when joining would cost one.
-    codec: "compact"; "swift", larger and read at the cost of what changed; "plain" and "gap" for
-        readers that know only those.
+    codec: of a run that is started here, "swift" or "compact", see `wisp.init`; a run that is there
+      keeps its own, and InvalidError says so if it is another.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
       the next publish, and from close(). FencedError, another trainer owns the run now, is always
@@ -68,7 +68,7 @@ class Publisher(OfOneProcess):
         dtype: DtypeRule = None,
         every: int = 1,
         anchor_every: int | Literal["auto"] = "auto",
-        codec: str = "compact",
+        codec: Codec | None = None,
         sign_key: str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         trust: TrustedKeys = None,
@@ -113,10 +113,10 @@ class Publisher(OfOneProcess):
                 certificate=certificate,
                 min_serial=min_serial,
                 run_id=run_id,
+                codec=codec,
             )
         self._session = _native.open_publish_session(
             place,
-            codec,
             0 if anchor_every == "auto" else anchor_every,
             runs.trust_of(trust, min_serial, run_id),
             sign_key,

@@ -178,21 +178,24 @@ Result<void> SwiftDecoder::values(std::span<const std::byte> old_bits,
     });
 }
 
-Result<void> SwiftDecoder::decode(std::span<const std::byte> coded,
-                                  std::span<const std::byte> old_block, const DtypeTraits& traits,
-                                  BlockChanges& changes) {
+bool SwiftDecoder::is_sparse(std::span<const std::byte> coded) {
+    return coded.empty() || !is_dense(kind_of(coded));
+}
+
+Result<void> SwiftDecoder::decode(std::span<const std::byte> coded, const OverlaidBlock& old_block,
+                                  const DtypeTraits& traits, BlockChanges& changes) {
     changes.clear();
     changes.element_bytes = traits.element_bytes;
-    if (!coded.empty() && is_dense(kind_of(coded))) {
-        WISP_ASSIGN(const auto new_block,
-                    decode_dense(coded, old_block.size(), traits.element_bytes, room_));
-        compare_blocks(old_block, new_block, changes);
+    const std::size_t size = old_block.bytes.size();
+    if (!is_sparse(coded)) {
+        WISP_ASSIGN(const auto new_block, decode_dense(coded, size, traits.element_bytes, room_));
+        compare_blocks(old_block.bytes, new_block, changes);
         return {};
     }
-    WISP_TRY(positions(coded, old_block.size() / traits.element_bytes, traits, changes.positions));
+    WISP_TRY(positions(coded, size / traits.element_bytes, traits, changes.positions));
     changes.old_bits.resize(changes.count() * traits.element_bytes);
     changes.new_bits.resize(changes.old_bits.size());
-    gather(old_block.data(), changes.positions, traits.element_bytes, changes.old_bits.data());
+    old_block.gather(changes.positions, traits.element_bytes, changes.old_bits.data());
     return values(changes.old_bits, changes.new_bits);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/bytes.hpp"
 #include "codec/rans_reader.hpp"
+#include "kernel/overlaid_block.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
@@ -31,8 +32,12 @@ class SwiftDecoder {
     /// block may be equal. Once per block.
     Result<void> values(std::span<const std::byte> old_bits, std::span<std::byte> new_bits);
 
-    /// Both phases over a whole old block. Replaces `changes`; equal elements are left out.
-    Result<void> decode(std::span<const std::byte> coded, std::span<const std::byte> old_block,
+    /// Whether the block names what changes, not every element.
+    static bool is_sparse(std::span<const std::byte> coded);
+
+    /// Both phases over an old block, without changes over it where the coded one is not sparse.
+    /// Replaces `changes`; equal elements are left out.
+    Result<void> decode(std::span<const std::byte> coded, const OverlaidBlock& old_block,
                         const DtypeTraits& traits, BlockChanges& changes);
 
   private:

@@ -113,7 +113,7 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
             JournalPiece piece;
             WISP_ASSIGN(const bool touched, chain.run(range, range.of(base.bytes(range.tensor)),
                                                       workers[thread], piece.sums));
-            if (touched) piece.changes = std::move(workers[thread].net.changes);
+            if (touched) piece.changes = std::move(workers[thread].net);
             return piece;
         },
         [&](std::uint64_t index, JournalPiece piece) -> Result<void> {

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "delta/delta_chain.hpp"
+#include "kernel/kernels.hpp"
 #include "wisp/control.hpp"
 #include "wisp/delta.hpp"
 
@@ -104,7 +105,7 @@ Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>
             outcome.written = outcome.sums.base;
             std::span<const std::byte> block = old_block;
             if (touched) {
-                block = workers[thread].block;
+                block = DeltaChain::new_block(old_block, workers[thread]);
                 outcome.written = mix(block.data(), block.size(), seed, range.first_word());
             }
             const TensorPlace& place = base.place(range.tensor);

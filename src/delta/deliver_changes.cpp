@@ -29,7 +29,7 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
             WISP_ASSIGN(const bool touched, chain.run(range, range.of(base.bytes(range.tensor)),
                                                       workers[thread], block.sums));
             if (touched && kept != nullptr) {
-                block.changes = std::move(workers[thread].net.changes);
+                block.changes = std::move(workers[thread].net);
             }
             return block;
         },
@@ -90,7 +90,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
             ChainSums unused;
             WISP_ASSIGN(const bool touched, chain.run(range, range.of(base.bytes(range.tensor)),
                                                       workers[thread], unused));
-            return touched ? std::move(workers[thread].net.changes) : BlockChanges{};
+            return touched ? std::move(workers[thread].net) : BlockChanges{};
         },
         [&](std::uint64_t index, BlockChanges changes) -> Result<void> {
             if (changes.empty()) return {};

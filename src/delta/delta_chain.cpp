@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
+#include "delta/compose_changes.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {
@@ -63,26 +64,35 @@ std::size_t DeltaChain::skip_to(const StateDigest& base) {
 Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte> old_block,
                              ChainWorker& worker, ChainSums& sums) const {
     sums.touched.resize(bound_.size());
-    const std::uint64_t first_word = range.first_word();
-    std::size_t touching = 0;
+    worker.net.clear();
+    worker.has_block = false;
+    bool touched = false;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
-        const std::span<const std::byte> before = touching == 0 ? old_block : worker.block;
-        WISP_TRY(bound_[i].decode(range, before, worker.decoders, worker.step));
-        sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += worker.step.count();
-        sums.touched[i] += touched_sums(before, worker.step, seeds_[range.tensor], first_word);
-        if (touching++ == 0) worker.block.assign(old_block.begin(), old_block.end());
-        scatter_new_bits(worker.step, worker.block.data());
+        if (touched && bound_[i].needs_whole_block(range)) new_block(old_block, worker);
+        OverlaidBlock before =
+            worker.has_block ? std::span<const std::byte>(worker.block) : old_block;
+        if (touched && !worker.has_block) before.over = &worker.net;
+        BlockChanges& step = touched ? worker.step : worker.net;
+        WISP_TRY(bound_[i].decode(range, before, worker.decoders, step));
+        sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += step.count();
+        sums.touched[i] += touched_sums(before, step, seeds_[range.tensor], range.first_word());
+        if (worker.has_block) scatter_new_bits(step, worker.block.data());
+        if (touched) compose_changes(worker.net, step, worker.room);
+        touched = true;
     }
-    if (touching == 0) return false;
-    if (touching == 1) {
-        std::swap(worker.net.changes, worker.step);
-    } else {
-        worker.detector.detect(old_block, worker.block, range, seeds_[range.tensor], false,
-                               worker.net);
+    sums.changed_elements += worker.net.count();
+    return touched;
+}
+
+std::span<const std::byte> DeltaChain::new_block(std::span<const std::byte> old_block,
+                                                 ChainWorker& worker) {
+    if (!worker.has_block) {
+        worker.block.assign(old_block.begin(), old_block.end());
+        scatter_new_bits(worker.net, worker.block.data());
+        worker.has_block = true;
     }
-    sums.changed_elements += worker.net.changes.count();
-    return true;
+    return worker.block;
 }
 
 Error DeltaChain::wrong_base(const VerifiedDelta& delta, const std::string& found) const {

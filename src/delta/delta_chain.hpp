@@ -10,7 +10,6 @@
 
 #include "checkpoint/blocks.hpp"
 #include "delta/delta_decoder.hpp"
-#include "delta/detect.hpp"
 #include "delta/verified_delta.hpp"
 #include "kernel/touched.hpp"
 #include "wisp/checkpoint.hpp"
@@ -21,10 +20,11 @@ namespace wisp {
 /// One per thread.
 struct ChainWorker {
     BlockDecoders decoders;
+    BlockChanges net;  // what changed from the first state to the last
     BlockChanges step;
-    Detector detector;
-    DetectedBlock net;  // what changed from the first state to the last
-    Bytes block;        // the last state, valid when run() says the block was touched
+    BlockChanges room;
+    Bytes block;  // the last state, where somebody needed all of it
+    bool has_block = false;
 };
 
 /// What running the deltas over a block did to the digests; sums of these are proven at the end.
@@ -52,10 +52,15 @@ class DeltaChain {
     /// to do. Returns how many.
     std::size_t skip_to(const StateDigest& base);
 
-    /// Decodes all deltas over `old_block`, leaving the net changes and the new block in `worker`.
-    /// False when no delta touches the block.
+    /// Decodes all deltas over `old_block`, leaving the net changes in `worker`. False when no
+    /// delta touches the block. Of swift deltas it costs what they change, not what the block
+    /// holds.
     Result<bool> run(const BlockRange& range, std::span<const std::byte> old_block,
                      ChainWorker& worker, ChainSums& sums) const;
+
+    /// The block that the last run() led to.
+    static std::span<const std::byte> new_block(std::span<const std::byte> old_block,
+                                                ChainWorker& worker);
 
     struct Proof {
         bool base_proven = false;

@@ -35,6 +35,14 @@ Result<void> check_fit(const DeltaTensor& tensor, const TensorInfo& target,
 
 }  // namespace
 
+Result<void> decode_block(Codec codec, std::span<const std::byte> coded,
+                          const OverlaidBlock& old_block, const DtypeTraits& traits,
+                          BlockDecoders& decoders, BlockChanges& changes) {
+    return codec == Codec::kSwift
+               ? decoders.swift.decode(coded, old_block, traits, changes)
+               : decoders.compact.decode(coded, old_block.bytes, traits, changes);
+}
+
 Result<BoundDelta> BoundDelta::bind(const VerifiedDelta& delta, const Schema& schema) {
     BoundDelta bound(delta);
     bound.tensor_of_.assign(schema.tensors().size(), kUntouched);
@@ -77,7 +85,17 @@ bool BoundDelta::touches(const BlockRange& range) const {
     return false;
 }
 
-Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::byte> old_block,
+bool BoundDelta::needs_whole_block(const BlockRange& range) const {
+    const std::size_t index = tensor_of_[range.tensor];
+    if (index == kUntouched) return false;
+    if (delta_->facts().codec != Codec::kSwift) return true;
+    const unsigned log2 = delta_->log2_block_elements();
+    if (range.element_count > std::uint64_t{1} << log2) return true;
+    const auto& blocks = delta_->tensors()[index].blocks;
+    return !SwiftDecoder::is_sparse(blocks[static_cast<std::size_t>(range.first_element >> log2)]);
+}
+
+Result<void> BoundDelta::decode(const BlockRange& range, const OverlaidBlock& old_block,
                                 BlockDecoders& decoders, BlockChanges& changes) const {
     changes.clear();
     changes.element_bytes = range.element_bytes;
@@ -85,7 +103,7 @@ Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::by
     if (index == kUntouched) return {};
     const DeltaTensor& tensor = delta_->tensors()[index];
     if (!tensor.shape_known) {
-        decode_trl(tensor, range, old_block, changes);
+        decode_trl(tensor, range, old_block.bytes, changes);
         return {};
     }
     auto decoded = decode_blocks(tensor, range, old_block, decoders, changes);
@@ -99,14 +117,12 @@ Result<void> BoundDelta::decode(const BlockRange& range, std::span<const std::by
 }
 
 Result<void> BoundDelta::decode_blocks(const DeltaTensor& tensor, const BlockRange& range,
-                                       std::span<const std::byte> old_block,
-                                       BlockDecoders& decoders, BlockChanges& changes) const {
-    const auto decode_one = [&](std::size_t block, std::span<const std::byte> old_part,
+                                       const OverlaidBlock& old_block, BlockDecoders& decoders,
+                                       BlockChanges& changes) const {
+    const auto decode_one = [&](std::size_t block, const OverlaidBlock& old_part,
                                 BlockChanges& into) {
-        const DtypeTraits& traits = traits_[range.tensor];
-        return delta_->facts().codec == Codec::kSwift
-                   ? decoders.swift.decode(tensor.blocks[block], old_part, traits, into)
-                   : decoders.compact.decode(tensor.blocks[block], old_part, traits, into);
+        return decode_block(delta_->facts().codec, tensor.blocks[block], old_part,
+                            traits_[range.tensor], decoders, into);
     };
     const std::uint64_t own = std::uint64_t{1} << delta_->log2_block_elements();
     const auto first_block =
@@ -116,8 +132,8 @@ Result<void> BoundDelta::decode_blocks(const DeltaTensor& tensor, const BlockRan
     for (std::uint64_t at = 0; at < range.element_count; at += own) {
         const std::uint64_t count = std::min(own, range.element_count - at);
         const auto old_part =
-            old_block.subspan(static_cast<std::size_t>(at * range.element_bytes),
-                              static_cast<std::size_t>(count * range.element_bytes));
+            old_block.bytes.subspan(static_cast<std::size_t>(at * range.element_bytes),
+                                    static_cast<std::size_t>(count * range.element_bytes));
         WISP_TRY(decode_one(first_block + static_cast<std::size_t>(at / own), old_part, part));
         for (const std::uint32_t position : part.positions) {
             changes.positions.push_back(position + static_cast<std::uint32_t>(at));

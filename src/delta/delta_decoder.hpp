@@ -8,6 +8,7 @@
 #include "codec/block_decoder.hpp"
 #include "codec/swift_decoder.hpp"
 #include "delta/verified_delta.hpp"
+#include "kernel/overlaid_block.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
 
@@ -18,6 +19,11 @@ struct BlockDecoders {
     BlockDecoder compact;
     SwiftDecoder swift;
 };
+
+/// One coded block of `codec`, compact or swift, over the old one.
+Result<void> decode_block(Codec codec, std::span<const std::byte> coded,
+                          const OverlaidBlock& old_block, const DtypeTraits& traits,
+                          BlockDecoders& decoders, BlockChanges& changes);
 
 /// Which tensor of the delta, if any, changes each tensor of the schema. Immutable; shared by all
 /// threads. The delta must outlive it.
@@ -32,16 +38,19 @@ class BoundDelta {
     /// Which of the delta's tensors changes this tensor of the schema; it touches it.
     std::size_t tensor_of(std::size_t schema_tensor) const { return tensor_of_[schema_tensor]; }
 
+    /// Whether decode() wants `range` as it is, without changes over it.
+    bool needs_whole_block(const BlockRange& range) const;
+
     /// Replaces `changes` with those inside `range`, relative to its start. `range` is aligned to
     /// the delta's own blocks. Changes that change nothing are left out.
-    Result<void> decode(const BlockRange& range, std::span<const std::byte> old_block,
+    Result<void> decode(const BlockRange& range, const OverlaidBlock& old_block,
                         BlockDecoders& decoders, BlockChanges& changes) const;
 
   private:
     static constexpr std::size_t kUntouched = SIZE_MAX;
     explicit BoundDelta(const VerifiedDelta& delta) : delta_(&delta) {}
     Result<void> decode_blocks(const DeltaTensor& tensor, const BlockRange& range,
-                               std::span<const std::byte> old_block, BlockDecoders& decoders,
+                               const OverlaidBlock& old_block, BlockDecoders& decoders,
                                BlockChanges& changes) const;
     const VerifiedDelta* delta_;
     std::vector<std::size_t> tensor_of_;  // schema index to delta index

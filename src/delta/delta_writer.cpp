@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "delta/trl_sealer.hpp"
+#include "kernel/scatter.hpp"
 
 namespace wisp {
 
@@ -14,56 +15,65 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Cod
     return DeltaWriter(codec, schema, std::move(sealer));
 }
 
-WrittenBlock encode_compact(const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block,
-                            std::span<const std::byte> new_block, const TensorSeed& seed,
-                            BlockEncoder& encoder, bool keep_changes) {
+WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                          std::span<const std::byte> old_block,
+                          std::span<const std::byte> new_block, const TensorSeed& seed,
+                          WriteWorker& worker, bool keep_changes) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
-    const EncodedDifference difference = encoder.encode_difference(
-        old_block, new_block, traits_of(tensor.dtype), seed,
-        {&seed, range.first_word(), &written.old_state}, range.first_word(), written.encoded.coded,
-        keep_changes ? &written.changes : nullptr);
-    written.encoded.changed_elements = difference.changed_elements;
-    written.touched = difference.touched;
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    if (codec == Codec::kCompact) {
+        const EncodedDifference difference = worker.encoder.encode_difference(
+            old_block, new_block, traits, seed, {&seed, range.first_word(), &written.old_state},
+            range.first_word(), written.encoded.coded, keep_changes ? &written.changes : nullptr);
+        written.encoded.changed_elements = difference.changed_elements;
+        written.touched = difference.touched;
+        return written;
+    }
+    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
+    written.touched = worker.found.touched;
+    written.old_state = worker.found.old_state;
+    written.encoded.changed_elements = worker.found.changes.count();
+    if (codec == Codec::kSwift) {
+        worker.swift.encode(old_block, worker.found.changes, traits, written.encoded.coded);
+        if (!keep_changes) return written;  // and the worker keeps its room
+    }
+    written.changes = std::move(worker.found.changes);
     return written;
 }
 
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
                                  std::span<const std::byte> new_block, const TensorSeed& seed,
                                  WriteWorker& worker) const {
-    const TensorInfo& tensor = schema_->tensors()[range.tensor];
-    if (codec_ == Codec::kCompact) {
-        return encode_compact(tensor, range, old_block, new_block, seed, worker.encoder,
-                              kept_ != nullptr);
-    }
-    WrittenBlock written;
-    written.encoded.tensor = range.tensor;
-    worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
-    written.touched = worker.found.touched;
-    written.old_state = worker.found.old_state;
-    written.encoded.changed_elements = worker.found.changes.count();
-    if (codec_ == Codec::kSwift) {
-        worker.swift.encode(old_block, worker.found.changes, traits_of(tensor.dtype),
-                            written.encoded.coded);
-        if (kept_ == nullptr) return written;  // and the worker keeps its room
-    }
-    written.changes = std::move(worker.found.changes);
-    return written;
+    return encode_block(codec_, schema_->tensors()[range.tensor], range, old_block, new_block, seed,
+                        worker, kept_ != nullptr);
 }
 
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
                                          std::span<const std::byte> old_block, BlockChanges changes,
                                          const TensorSeed& seed, WriteWorker& worker) const {
+    return wisp::encode_changes(codec_, schema_->tensors()[range.tensor], range, old_block,
+                                std::move(changes), seed, worker);
+}
+
+BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block) {
+    changes.old_bits.resize(changes.new_bits.size());
+    gather(old_block.data(), changes.positions, changes.element_bytes, changes.old_bits.data());
+    return changes;
+}
+
+WrittenBlock encode_changes(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block, BlockChanges changes,
+                            const TensorSeed& seed, WriteWorker& worker) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     written.encoded.changed_elements = changes.count();
     if (changes.empty()) return written;
     written.touched = touched_sums(old_block, changes, seed, range.first_word());
-    const DtypeTraits& traits = traits_of(schema_->tensors()[range.tensor].dtype);
-    if (codec_ == Codec::kCompact) {
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    if (codec == Codec::kCompact) {
         worker.encoder.encode(old_block, changes, traits, written.encoded.coded);
-    } else if (codec_ == Codec::kSwift) {
+    } else if (codec == Codec::kSwift) {
         worker.swift.encode(old_block, changes, traits, written.encoded.coded);
     }
     written.changes = std::move(changes);

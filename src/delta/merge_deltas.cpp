@@ -43,7 +43,7 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
             MergedBlock block;
             WISP_ASSIGN(const bool touched, chain.run(range, old_block, worker, block.sums));
             const std::span<const std::byte> new_block =
-                touched ? std::span<const std::byte>(worker.block) : old_block;
+                touched ? DeltaChain::new_block(old_block, worker) : old_block;
             block.written = writer.encode(range, old_block, new_block, seed, write_workers[thread]);
             block.sums.base = block.written.old_state;
             return block;

@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 
 namespace wisp {
 namespace {
@@ -123,9 +124,9 @@ Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
             block.written.encoded.tensor = range.tensor;
             if (!in_first && !in_second) return block;
             const std::span<const std::byte> before =
-                in_first ? std::span<const std::byte>(first_workers[thread].block) : old_block;
+                in_first ? DeltaChain::new_block(old_block, first_workers[thread]) : old_block;
             const std::span<const std::byte> after =
-                in_second ? std::span<const std::byte>(second_workers[thread].block) : old_block;
+                in_second ? DeltaChain::new_block(old_block, second_workers[thread]) : old_block;
             block.written = writer.encode(range, before, after, first.seed(range.tensor),
                                           write_workers[thread]);
             return block;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <map>
 
+#include "base/limits.hpp"
+
 namespace wisp {
 namespace {
 
@@ -160,6 +162,19 @@ class Planner {
 };
 
 }  // namespace
+
+std::size_t leg_length(std::span<const std::uint64_t> delta_bytes) {
+    // Each delta that is decoded over others costs a few buffers.
+    constexpr std::size_t kMost = 32;
+    // A change takes a byte of the file, and a position and the bits before and after in memory.
+    constexpr std::uint64_t kHeldPerFileByte = sizeof(std::uint32_t) + 2 * sizeof(float);
+    std::uint64_t left = limits::kChangeBufferBytes / kHeldPerFileByte;
+    std::size_t length = 0;
+    while (length < std::min(kMost, delta_bytes.size()) && delta_bytes[length] <= left) {
+        left -= delta_bytes[length++];
+    }
+    return std::max<std::size_t>(length, 1);
+}
 
 std::optional<FetchPlan> plan_fetch(const Manifest& manifest, const FetchPlanRequest& request) {
     return Planner(manifest, request).plan();

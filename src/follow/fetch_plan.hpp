@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,5 +42,10 @@ struct FetchPlanRequest {
 
 /// Nothing when no way is left.
 std::optional<FetchPlan> plan_fetch(const Manifest& manifest, const FetchPlanRequest& request);
+
+/// How many of these deltas, given by the sizes of their files, to take in at once: what they
+/// change has to fit into memory, or they would be decoded a second time while they are written. At
+/// least one.
+std::size_t leg_length(std::span<const std::uint64_t> delta_bytes);
 
 }  // namespace wisp

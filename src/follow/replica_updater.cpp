@@ -15,8 +15,6 @@ namespace wisp {
 namespace fs = std::filesystem;
 namespace {
 
-// Deltas that are decoded over each other in one pass; each costs a few buffers.
-constexpr std::size_t kBatch = 32;
 constexpr int kTries = 64;
 
 void stand_at(ReplicaRecord& record, const StateName& state) {
@@ -294,12 +292,23 @@ Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch
                                                  fetch_step.to.seq));
 }
 
+std::vector<fs::path> ReplicaUpdater::next_leg(const std::vector<Stage>& stages,
+                                               std::size_t first) {
+    std::vector<std::uint64_t> sizes;
+    for (std::size_t i = first; i < stages.size(); ++i) {
+        std::error_code ignored;  // whoever opens it tells of it
+        sizes.push_back(fs::file_size(stages[i].delta, ignored));
+    }
+    std::vector<fs::path> deltas;
+    for (std::size_t i = 0; i < leg_length(sizes); ++i) deltas.push_back(stages[first + i].delta);
+    return deltas;
+}
+
 Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved& moved) {
     const Stopwatch timer;
-    for (std::size_t first = 0; first < stages.size(); first += kBatch) {
-        const std::size_t end = std::min(first + kBatch, stages.size());
-        std::vector<fs::path> deltas;
-        for (std::size_t i = first; i < end; ++i) deltas.push_back(stages[i].delta);
+    for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
+        const std::vector<fs::path> deltas = next_leg(stages, first);
+        end = first + deltas.size();
         ReplicaRecord after = at_;
         stand_at(after, stages[end - 1].to);
         after.seq = std::max(after.seq, after.state_seq);
@@ -324,10 +333,9 @@ Result<void> ReplicaUpdater::apply_staged(const fs::path& folder, const StateNam
     const Stopwatch timer;
     WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
     StateDigest state = from.digest;
-    for (std::size_t first = 0; first < stages.size(); first += kBatch) {
-        const std::size_t end = std::min(first + kBatch, stages.size());
-        std::vector<fs::path> deltas;
-        for (std::size_t i = first; i < end; ++i) deltas.push_back(stages[i].delta);
+    for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
+        const std::vector<fs::path> deltas = next_leg(stages, first);
+        end = first + deltas.size();
         WISP_ASSIGN(const ApplyReport report,
                     patch_unguarded(checkpoint, state, deltas, options_.threads));
         state = stages[end - 1].to.digest;

@@ -71,6 +71,9 @@ class ReplicaUpdater {
     void avoid(const StoredFile& file);
     std::size_t known_losses() const { return avoid_.size() + damaged_.size(); }
     Result<std::filesystem::path> build_start(const FetchPlan& plan);
+    /// The deltas from `first` on that are taken in together.
+    static std::vector<std::filesystem::path> next_leg(const std::vector<Stage>& stages,
+                                                       std::size_t first);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
     Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
                               const std::vector<Stage>& stages, Moved& moved);

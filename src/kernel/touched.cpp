@@ -7,28 +7,55 @@
 namespace wisp {
 namespace {
 
+/// What earlier changes, met in ascending order, make of the words of a block.
 template <class T>
-TouchedSums touched_sums_of(std::size_t first, std::span<const std::byte> old_block,
+class OverlaidWords {
+  public:
+    explicit OverlaidWords(const BlockChanges* over) : over_(over) {}
+
+    std::uint64_t patched(std::uint32_t word, std::uint64_t bits) {
+        if (over_ == nullptr) return bits;
+        const auto& positions = over_->positions;
+        while (next_ < positions.size() && positions[next_] / kPerWord < word) ++next_;
+        for (; next_ < positions.size() && positions[next_] / kPerWord == word; ++next_) {
+            bits =
+                with_lane(bits, positions[next_], load_element<T>(over_->new_bits.data(), next_));
+        }
+        return bits;
+    }
+    static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
+    static std::uint64_t with_lane(std::uint64_t word, std::uint32_t position, T bits) {
+        const unsigned shift = position % kPerWord * 8 * static_cast<unsigned>(sizeof(T));
+        const std::uint64_t lane = std::uint64_t{static_cast<T>(~T{0})} << shift;
+        return (word & ~lane) | (std::uint64_t{bits} << shift);
+    }
+
+  private:
+    const BlockChanges* over_;
+    std::size_t next_ = 0;
+};
+
+template <class T>
+TouchedSums touched_sums_of(std::size_t first, const OverlaidBlock& old_block,
                             const BlockChanges& changes, const TensorSeed& seed,
                             std::uint64_t first_word) {
-    constexpr std::uint32_t kPerWord = 8 / sizeof(T);
+    using Words = OverlaidWords<T>;
     constexpr std::size_t kAhead = 16;
+    const auto bytes = old_block.bytes;
+    Words overlaid(old_block.over);
     TouchedSums sums;
     for (std::size_t i = first; i < changes.count();) {
         // The positions are known: what they point at can be on its way before it is needed.
         if (i + kAhead < changes.count()) {
-            __builtin_prefetch(old_block.data() + changes.positions[i + kAhead] * sizeof(T));
+            __builtin_prefetch(bytes.data() + changes.positions[i + kAhead] * sizeof(T));
         }
-        const std::uint32_t word = changes.positions[i] / kPerWord;
+        const std::uint32_t word = changes.positions[i] / Words::kPerWord;
         const std::uint64_t before =
-            load_word(old_block.data(), std::size_t{word} * 8, old_block.size());
+            overlaid.patched(word, load_word(bytes.data(), std::size_t{word} * 8, bytes.size()));
         std::uint64_t after = before;
-        for (; i < changes.count() && changes.positions[i] / kPerWord == word; ++i) {
-            const unsigned shift =
-                changes.positions[i] % kPerWord * 8 * static_cast<unsigned>(sizeof(T));
-            const std::uint64_t lane = std::uint64_t{static_cast<T>(~T{0})} << shift;
-            const std::uint64_t bits = load_element<T>(changes.new_bits.data(), i);
-            after = (after & ~lane) | (bits << shift);
+        for (; i < changes.count() && changes.positions[i] / Words::kPerWord == word; ++i) {
+            after = Words::with_lane(after, changes.positions[i],
+                                     load_element<T>(changes.new_bits.data(), i));
         }
         sums.before += mix_word(seed, first_word + word, before);
         sums.after += mix_word(seed, first_word + word, after);
@@ -38,12 +65,12 @@ TouchedSums touched_sums_of(std::size_t first, std::span<const std::byte> old_bl
 
 }  // namespace
 
-TouchedSums touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
+TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word) {
     return touched_sums_from(0, old_block, changes, seed, first_word);
 }
 
-TouchedSums touched_sums_from(std::size_t first, std::span<const std::byte> old_block,
+TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
                               const BlockChanges& changes, const TensorSeed& seed,
                               std::uint64_t first_word) {
     return with_element_type(changes.element_bytes, [&]<class T>(T) {

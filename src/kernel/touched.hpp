@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "kernel/mix.hpp"
+#include "kernel/overlaid_block.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
@@ -20,13 +20,13 @@ struct TouchedSums {
     }
 };
 
-/// `old_block` are the block's bytes before the change; `first_word` the index, inside the tensor,
+/// `old_block` is the block before the change; `first_word` the index, inside the tensor,
 /// of its first word. Each touched word counts once, however many of its elements changed.
-TouchedSums touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
+TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word);
 
 /// The same for the changes from `first` on alone.
-TouchedSums touched_sums_from(std::size_t first, std::span<const std::byte> old_block,
+TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
                               const BlockChanges& changes, const TensorSeed& seed,
                               std::uint64_t first_word);
 

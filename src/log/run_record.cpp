@@ -28,7 +28,8 @@ std::string write_run_record(const RunRecord& record) {
                                    {"version", kVersion},
                                    {"nonce", record.nonce},
                                    {"created_ms", record.created_ms},
-                                   {"mode", record.exclusive ? kExclusive : kSingleWriter}};
+                                   {"mode", record.exclusive ? kExclusive : kSingleWriter},
+                                   {"codec", name_of(record.codec)}};
     if (!record.roots.empty()) json["roots"] = nlohmann::json::array();
     for (const PublicKey& root : record.roots) json["roots"].push_back(root.to_text());
     if (record.origin) {
@@ -60,6 +61,9 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     const std::string mode = in.text("mode");
     record.exclusive = mode == kExclusive;
     if (!record.exclusive && mode != kSingleWriter) in.refuse("the unknown mode " + shown(mode));
+    const std::string codec = in.text("codec");
+    record.codec = parse_codec(codec).value_or(Codec::kPlain);
+    if (!holds_blocks(record.codec)) in.refuse("the unknown codec " + shown(codec));
     for (const auto& value : in.array("roots", limits::kRootKeys)) {
         auto root = PublicKey::parse(value.is_string() ? value.get<std::string>() : "");
         if (root) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "wisp/delta.hpp"
 #include "wisp/result.hpp"
 #include "wisp/signing.hpp"
 
@@ -18,7 +19,8 @@ namespace wisp {
 struct RunRecord {
     std::string nonce;  // 32 hexadecimal digits, so that no two runs are alike
     std::int64_t created_ms = 0;
-    bool exclusive = true;  // false: single-writer mode
+    bool exclusive = true;        // false: single-writer mode
+    Codec codec = kDefaultCodec;  // compact or swift: of whatever is written into the run
     /// Whose signature, or whose certificate's, every commit must carry; none: the run is unsigned.
     /// The run's identity covers them, so that they are as old and as fixed as the run itself.
     std::vector<PublicKey> roots;

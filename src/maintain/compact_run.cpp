@@ -80,6 +80,7 @@ class Compactor {
             // merge() wants a checkpoint; the replica's folder is one.
             WISP_ASSIGN(const Checkpoint base, Checkpoint::open(work_ / "replica"));
             DiffOptions merging;
+            merging.codec = history_.log().record().codec;
             merging.threads = options_.threads;
             merging.step = piece.to.step;
             merging.progress = options_.progress;

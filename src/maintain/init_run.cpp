@@ -183,6 +183,11 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
     record.nonce = fmt::format("{:016x}{:016x}", random.next(), random.next());
     record.created_ms = options.run.clock->now_ms();
     record.exclusive = options.mode == CommitMode::kExclusive;
+    if (options.codec && !holds_blocks(*options.codec)) {
+        return fail(ErrorKind::kInvalid, fmt::format("a run's codec is compact or swift, not {}",
+                                                     name_of(*options.codec)));
+    }
+    record.codec = options.codec.value_or(kDefaultCodec);
     WISP_ASSIGN(record.roots, roots_of(options));
     std::optional<CommitLog> other;
     std::optional<Origin> origin;
@@ -195,6 +200,7 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
                                     shown(where.url), shown(options.branch_of->url)));
         }
         WISP_ASSIGN(other, CommitLog::open(*options.branch_of, options.run));
+        if (!options.codec) record.codec = other->record().codec;
         WISP_ASSIGN(origin, find_origin(*other, where, options.branch_step));
         record.origin = RunRecord::Origin{run_path_between(where.prefix, options.branch_of->prefix),
                                           other->run(), origin->entry.commit.state.seq};
@@ -209,6 +215,7 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
     own.expected_run.clear();
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, own));
     report.run = log.run();
+    report.codec = log.record().codec;
     report.is_signed = log.is_signed();
     if (created == Created::kAlreadyThere && run_id_of(text) != log.run()) {
         const bool same = origin && log.record().origin == record.origin;

@@ -64,8 +64,7 @@ Result<std::vector<BinadeCount>> count_over(const DeltaChain& chain, const Weigh
             if (!has_binades(tensor.dtype)) return part;
             count_elements(old_block, traits_of(tensor.dtype), part.all);
             if (touched) {
-                count_elements(workers[thread].net.changes.old_bits, traits_of(tensor.dtype),
-                               part.changed);
+                count_elements(workers[thread].net.old_bits, traits_of(tensor.dtype), part.changed);
             }
             return part;
         },

@@ -48,12 +48,19 @@ Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t
     return lines;
 }
 
+Result<Codec> read_codec(const Location& where, const RunOptions& options) {
+    const StopScope scope(options.stop);
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    return log.record().codec;
+}
+
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects) {
     const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     RunStatus status;
     status.run = log.run();
+    status.codec = log.record().codec;
     status.mode = log.record().exclusive ? CommitMode::kExclusive : CommitMode::kSingleWriter;
     status.is_signed = log.is_signed();
     for (const PublicKey& root : log.record().roots) status.roots.push_back(root.id());

@@ -10,7 +10,7 @@
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "follow/replica_updater.hpp"
 #include "publish/guarded_replica.hpp"
 #include "wisp/follower.hpp"
@@ -83,9 +83,8 @@ Result<bool> StepPublisher::upload_over_base(const Weights& source, std::uint64_
     WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.public_base));
     if (base.schema().digest() != anchor.schema) return false;
     const OwnedFile delta(writer_->new_file("anchor"));
-    DiffOptions options;
-    options.threads = options_.threads;
-    options.step = step;
+    DiffOptions options = diff_options(step);
+    options.progress = {};
     WISP_ASSIGN(const DiffReport diff, diff_weights(base, source, delta.path(), options));
     anchor.base = diff.base;
     anchor.base_name = options_.public_base_name;

@@ -169,13 +169,14 @@ def test_both_or_neither_of_output_and_in_place_is_a_usage_error(chain, tmp_path
 
 def test_apply_in_place_takes_what_another_codec_wrote(chain, tmp_path):
     deltas = []
-    for i, codec in enumerate(CODECS):
+    there_and_back = [*range(len(chain.states)), *reversed(range(len(chain.states) - 1))]
+    for codec, old, new in zip(CODECS, there_and_back, there_and_back[1:]):
         deltas.append(tmp_path / f"{codec}.delta")
-        wisp("diff", chain.states[i], chain.states[i + 1], "-o", deltas[-1], "--codec", codec)
+        wisp("diff", chain.states[old], chain.states[new], "-o", deltas[-1], "--codec", codec)
     base = copy_of(chain.states[0])
     done = answer("apply", base, *deltas, "--in-place")
-    assert done["deltas_applied"] == 3 and done["result_proven"]
-    assert base.read_bytes() == chain.states[3].read_bytes()
+    assert done["deltas_applied"] == len(CODECS) and done["result_proven"]
+    assert base.read_bytes() == chain.states[there_and_back[len(CODECS)]].read_bytes()
 
 
 def test_there_and_back_again_ends_where_it_began(chain, tmp_path):

@@ -84,12 +84,35 @@ def test_anchors_come_as_often_as_asked(trainer):
     assert [a["step"] for a in answer("status", trainer.url)["anchors"]] == [0, 2, 4]
 
 
-@pytest.mark.parametrize("codec", ["compact", "swift", "plain", "gap"])
-def test_every_codec_can_be_followed(trainer, tmp_path, codec):
-    for _ in range(2):
-        trainer.publish("--codec", codec)
+@pytest.mark.parametrize("codec", ["compact", "swift"])
+def test_a_run_keeps_the_codec_it_was_started_with(tmp_path, codec):
+    trainer = runs.Trainer(tmp_path)
+    assert trainer.init("--codec", codec)["codec"] == codec
+    for _ in range(5):
+        trainer.publish()
+    assert answer("status", trainer.url)["codec"] == codec
+    wisp("compact", trainer.url)
+    written = {path.name: answer("inspect", path)["codec"]
+               for path in (trainer.url / "deltas").iterdir()}
+    assert any("_from_" in name for name in written) and set(written.values()) == {codec}
     runs.pull(trainer.url, tmp_path / "replica")
     assert runs.holds(tmp_path / "replica", trainer.states[-1])
+    refused(USAGE, "publish", trainer.url, trainer.states[-1], "--codec", "gap",
+            names=["wisp init --codec"], within=trainer.url)
+
+
+def test_swift_is_the_codec_of_a_run_that_does_not_say(trainer, tmp_path):
+    assert answer("status", trainer.url)["codec"] == "swift"
+    refused(USAGE, "init", tmp_path / "other", "--codec", "gap", names=["compact"])
+
+
+def test_a_branch_has_the_codec_of_its_origin_unless_told(tmp_path):
+    trainer = runs.Trainer(tmp_path)
+    trainer.init("--codec", "compact")
+    trainer.publish()
+    branch = answer("init", tmp_path / "branch", "--branch-of", trainer.url)
+    other = answer("init", tmp_path / "other", "--branch-of", trainer.url, "--codec", "swift")
+    assert (branch["codec"], other["codec"]) == ("compact", "swift")
 
 
 def test_parts_of_any_size_make_one_object_again(trainer, tmp_path):

@@ -196,6 +196,6 @@ def test_refusals(tmp_path, trainer):
     common = ["publish", trainer.bucket, checkpoint, "--layout", "trl", "--baseline",
               tmp_path / "baseline"]
     refused(LOCKED, *common, "--step", 4, names=["step 4"])
-    refused(1, *common, "--codec", "compact", names=["--codec plain"])
+    refused(USAGE, *common, "--codec", "compact", names=["plain"])
     refused(USAGE, *common, "--expires", "5m", names=["--layout wisp"])
     refused(USAGE, "pull", trainer.bucket, "--into", into, "--layout", "trl", "--id", "x")

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "checkpoint_steps.hpp"
 
 namespace wisp::testing {
@@ -13,6 +15,39 @@ TEST(DeltaChain, AppliesConsecutiveDeltasOfAnyCodec) {
     EXPECT_TRUE(steps.holds(out, 3));
     value_of(apply_in_place(steps.state(0), deltas));
     EXPECT_TRUE(steps.holds(steps.state(0), 3));
+}
+
+TEST(DeltaChain, LeadsToTheSameStateByAnyMixtureOfCodecs) {
+    // Dense enough that changes meet in a word, and that some come back to where they were.
+    for (const double share : {0.02, 0.4, 1.0}) {
+        const CheckpointSteps steps(4, share);
+        const std::array codecs = {Codec::kSwift, Codec::kCompact, Codec::kGap};
+        for (std::size_t mixture = 0; mixture < 27; ++mixture) {
+            const std::vector<fs::path> deltas = {steps.delta(0, 1, codecs[mixture % 3]),
+                                                  steps.delta(1, 2, codecs[mixture / 3 % 3]),
+                                                  steps.delta(2, 3, codecs[mixture / 9])};
+            const fs::path out = steps.folder() / ("out" + std::to_string(mixture));
+            value_of(apply(steps.state(0), deltas, out));
+            ASSERT_TRUE(steps.holds(out, 3));
+            fs::copy_file(steps.state(0), out, fs::copy_options::overwrite_existing);
+            ApplyOptions quick;
+            quick.touched_only = true;
+            value_of(apply_in_place(out, deltas, quick));
+            ASSERT_TRUE(steps.holds(out, 3));
+        }
+    }
+}
+
+TEST(DeltaChain, LeavesOutWhatComesBackToWhereItWas) {
+    const CheckpointSteps steps(2);
+    for (const Codec codec : {Codec::kSwift, Codec::kCompact}) {
+        const std::vector<fs::path> there_and_back = {steps.delta(0, 1, codec),
+                                                      steps.delta(1, 0, codec)};
+        const fs::path out = steps.folder() / "out";
+        EXPECT_EQ(value_of(apply(steps.state(0), there_and_back, out)).changed_elements, 0U);
+        EXPECT_TRUE(steps.holds(out, 0));
+        fs::remove(out);
+    }
 }
 
 TEST(DeltaChain, SkipsWhatTheBaseHasAlready) {

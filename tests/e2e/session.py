@@ -80,6 +80,13 @@ class Session:
         self.states[step] = st.save(path, self.tensors)
         return path
 
+    def scramble(self, step):
+        """A step in which every bit is another: its delta is as large as the weights."""
+        self.tensors = {name: (dtype, shape, self.rng.bytes(len(data)))
+                        for name, (dtype, shape, data) in self.tensors.items()}
+        path = self.folder / f"state_{step}.safetensors"
+        self.states[step] = st.save(path, self.tensors)
+
     def call(self, step, *more):
         return ["publish", self.place.url, self.states[step], "--step", step, "--baseline",
                 self.baseline, "--json", *more]

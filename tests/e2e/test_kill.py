@@ -13,7 +13,6 @@ import st
 from session import Session, instants, kill_after, timed, wait_until
 
 ROUNDS = int(os.environ.get("WISP_KILL_ROUNDS", 12))
-LARGE = ["--codec", "plain"]
 SEEDS = {"folder": 11, "bucket": 12}
 
 
@@ -105,9 +104,9 @@ def test_between_steps_the_folder_opens_as_a_checkpoint(session, tmp_path):
 
 
 def big_delta(session):
-    """Two steps that differ in nearly every bit: a delta of more than a megabyte."""
+    """Two steps that have nothing in common: a delta of more than a megabyte."""
     session.publish(0)
-    session.train(1, share=0.9)
+    session.scramble(1)
 
 
 def killed_at_the_commit(session, server):
@@ -115,20 +114,20 @@ def killed_at_the_commit(session, server):
     with proxies.RuledProxy(server.port) as proxy:
         proxy.rule = lambda method, path: (
             "drop" if method == "PUT" and "/commits/" in path else "pass")
-        process = session.begin(*session.call(1, *LARGE), place=session.place.via(proxy.endpoint))
+        process = session.begin(*session.call(1), place=session.place.via(proxy.endpoint))
         assert proxy.held.wait(60)
         process.kill()
         process.communicate()
 
 
 def test_what_was_uploaded_before_the_kill_is_not_sent_again(tmp_path, bucket, server):
-    session = Session(tmp_path, bucket, seed=6, layers=4, width=192).init()
+    session = Session(tmp_path, bucket, seed=6, layers=8, width=192).init()
     big_delta(session)
     before = session.log()
     killed_at_the_commit(session, server)
     assert session.log() == before
     assert len(bucket.keys("deltas/")) == 1
-    told = session.publish(1, *LARGE)
+    told = session.publish(1)
     assert told["delta_bytes"] > 1_000_000
     assert told["reused_bytes"] == told["delta_bytes"], told
     assert told["uploaded_bytes"] == told["anchor_bytes"], "an anchor at most, and no delta"
@@ -137,11 +136,11 @@ def test_what_was_uploaded_before_the_kill_is_not_sent_again(tmp_path, bucket, s
 
 
 def test_what_lay_in_a_folder_before_the_kill_is_not_written_again(tmp_path, folder):
-    session = Session(tmp_path, folder, seed=7, layers=4, width=192).init()
+    session = Session(tmp_path, folder, seed=7, layers=8, width=192).init()
     big_delta(session)
     for _ in range(20):
         before = session.log()
-        process = session.begin(*session.call(1, *LARGE))
+        process = session.begin(*session.call(1))
         wait_until(lambda: folder.keys("deltas/") or process.poll() is not None, "it uploads")
         process.kill()
         process.communicate()
@@ -152,6 +151,6 @@ def test_what_lay_in_a_folder_before_the_kill_is_not_written_again(tmp_path, fol
             (folder.objects / key).unlink()
     else:
         pytest.skip("the commit followed the upload too quickly to be killed in between")
-    told = session.publish(1, *LARGE)
+    told = session.publish(1)
     assert told["reused_bytes"] == told["delta_bytes"] > 1_000_000, told
     session.follows(tmp_path / "replica", 1)

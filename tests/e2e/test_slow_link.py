@@ -8,14 +8,13 @@ import proxies
 from session import Session
 
 RATE = 600  # kilobytes a second
-LARGE = ["--codec", "plain"]
 
 
 @pytest.fixture
 def session(tmp_path, bucket):
-    made = Session(tmp_path, bucket, seed=81, layers=4, width=192).init()
+    made = Session(tmp_path, bucket, seed=81, layers=8, width=192).init()
     made.publish(0)
-    made.train(1, share=0.9)
+    made.scramble(1)
     return made
 
 
@@ -28,7 +27,7 @@ def link(server):
 
 def test_slow_publish_arrives(session, link, tmp_path):
     begun = time.monotonic()
-    told = session.publish(1, *LARGE, place=session.place.via(link.endpoint))
+    told = session.publish(1, place=session.place.via(link.endpoint))
     assert told["uploaded_bytes"] > 1_000_000
     assert time.monotonic() - begun > 0.5 * told["uploaded_bytes"] / (1000 * RATE)
     session.follows(tmp_path / "replica", 1)
@@ -36,7 +35,7 @@ def test_slow_publish_arrives(session, link, tmp_path):
 
 def test_publish_killed_half_way_leaves_nothing_to_see(session, link, tmp_path):
     keys, log = session.place.keys(), session.log()
-    process = session.begin(*session.call(1, *LARGE), place=session.place.via(link.endpoint))
+    process = session.begin(*session.call(1), place=session.place.via(link.endpoint))
     time.sleep(1)  # somewhere in the middle of what takes longer; any instant will do
     assert process.poll() is None
     process.kill()
@@ -44,6 +43,6 @@ def test_publish_killed_half_way_leaves_nothing_to_see(session, link, tmp_path):
     assert session.place.keys() == keys and session.log() == log
     session.follows(tmp_path / "replica", 0)
     link.rate(None)
-    assert session.publish(1, *LARGE, place=session.place.via(link.endpoint))["kind"] == "delta"
+    assert session.publish(1, place=session.place.via(link.endpoint))["kind"] == "delta"
     session.follows(tmp_path / "replica", 1)
     session.is_sound()

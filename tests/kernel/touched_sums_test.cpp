@@ -44,6 +44,36 @@ TEST_P(TouchedSumsOf, MoveTheDigestFromOldToNew) {
     }
 }
 
+TEST_P(TouchedSumsOf, AreTheSameWhetherEarlierChangesWereWrittenOrLieOver) {
+    const DtypeTraits& traits = traits_of(GetParam());
+    Rng rng(9);
+    const TensorSeed seed{rng(), rng()};
+    const auto between = [&](const Bytes& from, const Bytes& to) {
+        BlockChanges changes;
+        changes.element_bytes = traits.element_bytes;
+        changes.positions.resize(501);
+        changes.positions.resize(kReferenceKernels.scan(
+            from.data(), to.data(), 501, traits.element_bytes, changes.positions.data(), {}));
+        gather_bits(from.data(), to.data(), changes);
+        return changes;
+    };
+    for (const double share : {0.01, 0.3, 1.0}) {
+        const Bytes first = random_block(traits, Content::kRandom, 501, rng);
+        const Bytes second = changed_copy(first, traits, share, Change::kRandomBits, rng);
+        const Bytes third = changed_copy(second, traits, share, Change::kRandomBits, rng);
+        const BlockChanges earlier = between(first, second);
+        const BlockChanges step = between(second, third);
+        const OverlaidBlock overlaid(first, &earlier);
+        const TouchedSums sums = touched_sums(overlaid, step, seed, 5);
+        const TouchedSums written = touched_sums(second, step, seed, 5);
+        EXPECT_EQ(sums.before, written.before);
+        EXPECT_EQ(sums.after, written.after);
+        Bytes gathered(step.old_bits.size());
+        overlaid.gather(step.positions, traits.element_bytes, gathered.data());
+        EXPECT_EQ(gathered, step.old_bits);
+    }
+}
+
 TEST_P(TouchedSumsOf, AddUpFromPiecesOfWholeWords) {
     const DtypeTraits& traits = traits_of(GetParam());
     Rng rng(8);

@@ -28,7 +28,6 @@ void World::publish_once_more(const std::string& prefix) {
     options.threads = options.parallel_uploads = 1;
     options.take_over = true;
     options.signer = signer();
-    options.codec = Codec::kPlain;
     auto publisher = Publisher::open(true_run(prefix), **baseline, options);
     if (!publisher) {
         return blame(

@@ -245,6 +245,7 @@ Verdict World::run() {
     init.run.clock = std::make_shared<StoreClock>(scheduler_);
     init.run.seed = random_.next() | 1;
     init.signer = signer();
+    init.codec = seed_ % 2 == 0 ? Codec::kSwift : Codec::kCompact;
     if (keys_) init.roots = {keys_->root()};
     if (plan_.single_writer) init.mode = CommitMode::kSingleWriter;
     if (const auto made = init_run(true_run("runs/a"), init); !made) blame(made.error().text);

@@ -20,7 +20,7 @@ from ..errors import Error, FencedError, InvalidError, exception_of
 from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
 from ..optimizer_hooks import OptimizerHooks
-from ..runs import TrustedKeys
+from ..runs import Codec, TrustedKeys
 from ..staging import DtypeRule, unwrapped
 from ..stores import RunAddress, location
 from .rank_group import RankGroup
@@ -36,7 +36,7 @@ class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
     All ranks of `group` make one, and call publish() for the same steps. publish() returns when
-    what changed is coded; uploading goes on in the background until the next call.
+    what changed is known; coding and uploading go on in the background until the next call.
 
     A rank that dies or hangs costs the step: after `timeout` seconds all others get
     UnavailableError, which names it. Nothing is lost; the next step that all ranks deliver holds
@@ -45,6 +45,7 @@ class ShardedPublisher(OfOneProcess):
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
+    codec: as of Publisher.
     group: the ranks that hold the model; all if None.
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
@@ -67,6 +68,7 @@ class ShardedPublisher(OfOneProcess):
         background: bool = True,
         every: int = 1,
         anchor_every: int | Literal["auto"] = "auto",
+        codec: Codec | None = None,
         on_error: Literal["warn", "raise"] = "warn",
         create: bool = True,
         allow_schema_change: bool = False,
@@ -119,6 +121,7 @@ class ShardedPublisher(OfOneProcess):
                     certificate=certificate,
                     min_serial=min_serial,
                     run_id=run_id,
+                    codec=codec,
                 )
             self._committer = _native.open_shard_committer(
                 self._place,

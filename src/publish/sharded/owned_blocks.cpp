@@ -7,7 +7,7 @@
 #include "base/parallel.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "codec/block_decoder.hpp"
+#include "delta/delta_decoder.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/scatter.hpp"
 
@@ -82,7 +82,7 @@ Result<void> OwnBlocks::write_segment(const SpanViews& views,
     return file.commit_unsynced();
 }
 
-Result<void> OwnBlocks::apply(const std::filesystem::path& coded_path,
+Result<void> OwnBlocks::apply(Codec codec, const std::filesystem::path& coded_path,
                               const std::vector<ManifestBlock>& lengths,
                               std::vector<Bytes>& kept) const {
     WISP_ASSIGN(const MappedFile mapped, MappedFile::open(coded_path));
@@ -93,7 +93,7 @@ Result<void> OwnBlocks::apply(const std::filesystem::path& coded_path,
     if (begins.back() != mapped.bytes().size()) {
         return fail(ErrorKind::kCorrupt, "a segment that waited on the disk was cut");
     }
-    std::vector<BlockDecoder> decoders(threads_);
+    std::vector<BlockDecoders> decoders(threads_);
     std::vector<BlockChanges> changes(threads_);
     return ordered_parallel<bool>(
         blocks_.size(), threads_,
@@ -104,8 +104,9 @@ Result<void> OwnBlocks::apply(const std::filesystem::path& coded_path,
             if (coded.empty()) return false;
             std::byte* bytes = kept[block.span].data() + block.offset;
             const Dtype dtype = schema_.tensors()[block.range.tensor].dtype;
-            WISP_TRY(decoders[thread].decode(coded, {bytes, block.size()}, traits_of(dtype),
-                                             changes[thread]));
+            const std::span<const std::byte> old_block(bytes, block.size());
+            WISP_TRY(decode_block(codec, coded, old_block, traits_of(dtype), decoders[thread],
+                                  changes[thread]));
             scatter_new_bits(changes[thread], bytes);
             return true;
         },

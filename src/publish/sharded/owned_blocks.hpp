@@ -49,7 +49,7 @@ class OwnBlocks {
     /// The spans in the order in which a checkpoint file has their tensors.
     Result<void> write_segment(const SpanViews& views, const std::filesystem::path& path) const;
     /// Moves `kept` on by what was coded from it, block after block, into the file at `coded`.
-    Result<void> apply(const std::filesystem::path& coded,
+    Result<void> apply(Codec codec, const std::filesystem::path& coded,
                        const std::vector<ManifestBlock>& lengths, std::vector<Bytes>& kept) const;
 
   private:

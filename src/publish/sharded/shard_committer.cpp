@@ -64,6 +64,7 @@ Result<ShardCall> ShardCommitter::call(const Schema& schema, std::uint64_t step,
     if (writer_->needs_reconcile()) WISP_TRY(reconcile());
     landing_.reset();
     ShardCall call;
+    call.codec = writer_->log().record().codec;
     call.step = step;
     call.epoch = writer_->epoch();
     const Commit& head = writer_->head().commit;
@@ -154,6 +155,7 @@ Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const
     if (has_delta) {
         WISP_TRY(require_base(gathered, call));
         DeltaFacts facts;
+        facts.codec = call.codec;
         facts.step = call.step;
         facts.total_elements = schema.total_elements();
         facts.base = call.base;
@@ -193,7 +195,8 @@ Result<PublishReport> ShardCommitter::commit_shards(const ShardCall& call, const
 std::optional<ShardCall> ShardCommitter::anchor_call() const {
     const StateName& state = writer_->head().commit.state;
     if (writer_->needs_reconcile() || state.seq == 0 || !writer_->anchor_due()) return std::nullopt;
-    return ShardCall{ShardPart::kAnchor, state.step, writer_->epoch(), state.digest};
+    return ShardCall{ShardPart::kAnchor, state.step, writer_->epoch(), state.digest,
+                     writer_->log().record().codec};
 }
 
 Result<PublishReport> ShardCommitter::commit_anchor(const ShardCall& call, const Schema& schema,

@@ -41,6 +41,7 @@ ShardCall take_call(ByteReader& in) {
     call.step = in.varint();
     call.epoch = in.varint();
     call.base = take_digest(in);
+    call.codec = static_cast<Codec>(in.fixed<std::uint8_t>());
     return call;
 }
 
@@ -121,7 +122,8 @@ std::string write_call(const ShardCall& call) {
                                          {"part", static_cast<unsigned>(call.part)},
                                          {"step", call.step},
                                          {"epoch", call.epoch},
-                                         {"base", to_text(call.base)}};
+                                         {"base", to_text(call.base)},
+                                         {"codec", name_of(call.codec)}};
     return json.dump() + "\n";
 }
 
@@ -140,6 +142,9 @@ Result<ShardCall> parse_call(std::string_view text) {
     call.step = in.number("step");
     call.epoch = in.number("epoch");
     call.base = in.digest("base");
+    const auto codec = parse_codec(in.text("codec"));
+    if (!codec || !holds_blocks(*codec)) in.refuse("an unknown codec");
+    call.codec = codec.value_or(kDefaultCodec);
     if (!problem.empty()) return broken("a call with " + problem);
     return call;
 }
@@ -194,6 +199,7 @@ Bytes write_shard_manifest(const ShardManifest& manifest) {
     append_varint(out, manifest.call.step);
     append_varint(out, manifest.call.epoch);
     append_digest(out, manifest.call.base);
+    append_fixed(out, static_cast<std::uint8_t>(manifest.call.codec));
     append_text(out, manifest.schema);
     append_varint(out, manifest.log2_block_elements);
     append_varint(out, manifest.spans.size());

@@ -3,7 +3,7 @@
 //   shard manifest  := "wisp shard manifest 1" varint rank, call, 32 digits of the schema, varint
 //   log2, varint spans, span…,
 //            block…, u64 × 6 sums, varint parts, part…, varint payload bytes, payload
-//   call  := u8 part, varint step, varint epoch, u64 × 2 base
+//   call  := u8 part, varint step, varint epoch, u64 × 2 base, u8 codec (0 compact, 3 swift)
 //   span  := varint tensor, varint first block, varint blocks
 //   block := varint bytes, varint changed elements
 //   part  := varint key bytes, key, varint bytes, 32 bytes of SHA-256

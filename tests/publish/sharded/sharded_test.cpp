@@ -51,22 +51,23 @@ class Sharded : public ::testing::Test {
     }
 
     /// The delta of one trainer, with blocks of another size than diff() takes.
-    Bytes unsharded(std::size_t from, std::size_t to, unsigned log2) {
+    Bytes unsharded(std::size_t from, std::size_t to, unsigned log2, Codec codec) {
         const Checkpoint before = state(from);
         const Checkpoint after = state(to);
         const fs::path path = folder_ / "unsharded";
-        DeltaWriter writer =
-            value_of(DeltaWriter::create(path, Codec::kCompact, before.schema(), log2));
+        DeltaWriter writer = value_of(DeltaWriter::create(path, codec, before.schema(), log2));
         const BlockGrid grid(before.schema(), log2);
         const auto seeds = seeds_of(before.schema());
         WriteWorker worker;
         for (std::uint64_t b = 0; b < grid.count(); ++b) {
             const BlockRange range = grid[b];
-            value_of(writer.add(range, writer.encode(range, range.of(before.bytes(range.tensor)),
-                                                     range.of(after.bytes(range.tensor)),
-                                                     seeds[range.tensor], worker)));
+            const auto old_block = range.of(before.bytes(range.tensor));
+            worker.detector.detect(old_block, range.of(after.bytes(range.tensor)), range,
+                                   seeds[range.tensor], false, worker.found);
+            value_of(writer.add(range, writer.encode_changes(range, old_block, worker.found.changes,
+                                                             seeds[range.tensor], worker)));
         }
-        value_of(writer.finish(writer.old_state(), to));
+        value_of(writer.finish(steps_.digest(from), to));
         return read_bytes(path);
     }
 
@@ -80,7 +81,9 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
     for (const std::size_t ranks : {1, 2, 3, 5}) {
         for (const std::uint64_t inline_bytes : {0, 150, 1 << 20}) {
             run_.prefix = "runs/" + std::to_string(ranks) + "-" + std::to_string(inline_bytes);
-            value_of(init_run(run_, {}));
+            InitOptions starting;
+            starting.codec = ranks % 2 == 0 ? Codec::kSwift : Codec::kCompact;
+            value_of(init_run(run_, starting));
             ShardedPublisher publisher = open();
             SimulatedRanks trainer(run_, schema(), ranks, 6, inline_bytes);
             trainer.publish(publisher, state(0), 0);
@@ -88,7 +91,7 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
             EXPECT_EQ(report.state, steps_.digest(1));
             const LogEntry entry = head();
             ASSERT_TRUE(entry.commit.delta && entry.commit.delta->interleaved);
-            EXPECT_EQ(fetched(*entry.commit.delta), unsharded(0, 1, 6));
+            EXPECT_EQ(fetched(*entry.commit.delta), unsharded(0, 1, 6, *starting.codec));
             const std::size_t parts = entry.commit.delta->parts.size();
             EXPECT_TRUE(inline_bytes != 0 || parts > ranks);
             EXPECT_TRUE(inline_bytes != 1 << 20 || parts == 1);
@@ -101,7 +104,7 @@ TEST_F(Sharded, WithTheUsualBlocksItIsTheFileThatDiffWrites) {
     SimulatedRanks trainer(run_, schema(), 3, kLog2BlockElements);
     trainer.publish(publisher, state(0), 0);
     trainer.publish(publisher, state(1), 1);
-    EXPECT_EQ(fetched(*head().commit.delta), read_bytes(steps_.delta(0, 1)));
+    EXPECT_EQ(fetched(*head().commit.delta), read_bytes(steps_.delta(0, 1, kDefaultCodec)));
 }
 
 TEST_F(Sharded, AFollowerFollowsInterleavedAnchorsAndDeltas) {

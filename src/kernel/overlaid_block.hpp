@@ -1,0 +1,40 @@
+// A block of weights with changes that were decoded and not written into it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernel/scatter.hpp"
+#include "wisp/state.hpp"
+
+namespace wisp {
+
+struct OverlaidBlock {
+    std::span<const std::byte> bytes;
+    const BlockChanges* over = nullptr;  // null: none
+
+    template <std::convertible_to<std::span<const std::byte>> Block>
+    // NOLINTNEXTLINE(google-explicit-constructor): a block without changes over it is one too
+    OverlaidBlock(const Block& block) : bytes(block) {}
+    OverlaidBlock(std::span<const std::byte> block, const BlockChanges* changes)
+        : bytes(block), over(changes) {}
+
+    /// Copies the elements at the ascending `positions` side by side to `to`.
+    void gather(std::span<const std::uint32_t> positions, unsigned element_bytes,
+                std::byte* to) const {
+        wisp::gather(bytes.data(), positions, element_bytes, to);
+        if (over == nullptr) return;
+        std::size_t j = 0;
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+            while (j < over->count() && over->positions[j] < positions[i]) ++j;
+            if (j == over->count()) return;
+            if (over->positions[j] != positions[i]) continue;
+            std::memcpy(to + i * element_bytes, over->new_bits.data() + j * element_bytes,
+                        element_bytes);
+        }
+    }
+};
+
+}  // namespace wisp
