@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -22,9 +21,6 @@ struct RelayReplicaOptions {
     unsigned threads = 0;
     /// For fetched files and whole states; a temporary folder when empty.
     std::filesystem::path scratch;
-    /// Where those who hold the weights stand already, and of what tensors; absent: nowhere.
-    std::optional<ReplicaRecord> at;
-    Schema schema;
     /// Room for the words of these tensors, side by side as room_bytes_of() says. It stays until
     /// the next call.
     std::function<Result<std::span<std::byte>>(std::span<const TouchedTensor>)> room;

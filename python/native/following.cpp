@@ -153,18 +153,11 @@ class FollowSession {
     }
 
     /// Whoever holds the weights is asked for what a step touches.
-    void into_relay(const RelayCalls& calls, const std::optional<ReplicaRecord>& start,
-                    const nb::object& schema) {
-        RelayReplicaOptions options = relay_options(calls, start, schema);
+    void into_relay(const RelayCalls& calls) {
+        RelayReplicaOptions options = relay_options(calls);
         options.threads = options_.threads;
         options.scratch = scratch_;
         hold_replica([&] { return open_relay_replica(std::move(options)); });
-    }
-
-    /// Where the replica stands; none before the first state.
-    std::optional<ReplicaRecord> record() const {
-        if (!follower_ || follower_->at().state_seq == 0) return std::nullopt;
-        return follower_->at();
     }
 
     /// Before a move: only a halt() after this ends it.
@@ -333,17 +326,13 @@ void bind_following(nb::module_& module) {
         .def(
             "into_relay",
             [](FollowSession& self, nb::object on_room, nb::object on_ask, nb::object on_asked,
-               nb::object on_adopt, nb::object on_move, std::optional<ReplicaRecord> start,
-               const nb::object& schema) {
+               nb::object on_adopt, nb::object on_move) {
                 self.into_relay({std::move(on_room), std::move(on_ask), std::move(on_asked),
-                                 std::move(on_adopt), std::move(on_move)},
-                                start, schema);
+                                 std::move(on_adopt), std::move(on_move)});
             },
             "on_room"_a, "on_ask"_a, "on_asked"_a, "on_adopt"_a, "on_move"_a,
-            "start"_a = nb::none(), "schema"_a = nb::none(),
             "There is no replica: on_room([(tensor, words), …]) answers with memory, and "
             "on_ask(state) fills it.")
-        .def("record", &FollowSession::record)
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

@@ -1,9 +1,7 @@
 #include "relay.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <memory>
 
@@ -11,8 +9,6 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "replica_view.hpp"
-#include "runs.hpp"
-#include "wisp/history.hpp"
 
 namespace wisp::python {
 namespace {
@@ -80,36 +76,11 @@ class RelayHooks {
     std::unique_ptr<HeldBuffer> buffer_;
 };
 
-/// How the newest delta of a run is coded; empty when there is none to look at.
-std::string newest_codec(const Location& where, const Trust& trust) {
-    constexpr std::uint64_t kNewest = 32;
-    return long_call([&]() -> Result<std::string> {
-        const RunOptions options = run_options(trust);
-        auto commits = read_log(where, kNewest, options);
-        if (!commits) return std::unexpected(std::move(commits).error());
-        for (const CommitSummary& commit : *commits) {
-            if (commit.kind != CommitKind::kDelta || commit.delta_bytes == 0) continue;
-            auto surveyed = survey_commit(where, commit.seq, options);
-            if (!surveyed) return std::unexpected(std::move(surveyed).error());
-            return std::string(surveyed->codec ? name_of(*surveyed->codec) : "");
-        }
-        return std::string();
-    });
-}
-
 }  // namespace
 
-RelayReplicaOptions relay_options(const RelayCalls& calls,
-                                  const std::optional<ReplicaRecord>& start,
-                                  const nb::object& schema) {
+RelayReplicaOptions relay_options(const RelayCalls& calls) {
     const auto hooks = std::make_shared<RelayHooks>(calls);
     RelayReplicaOptions options;
-    options.at = start;
-    if (!schema.is_none()) {
-        std::vector<TensorInfo> tensors;
-        for (const nb::handle entry : schema) tensors.push_back(tensor_info(entry));
-        options.schema = value_of(Schema::make(std::move(tensors)));
-    }
     options.room = [hooks](std::span<const TouchedTensor> tensors) { return hooks->room(tensors); };
     options.ask = [hooks](const StateDigest& at) { return hooks->ask(at); };
     options.asked = [hooks] { return hooks->asked(); };
@@ -122,12 +93,6 @@ RelayReplicaOptions relay_options(const RelayCalls& calls,
 }
 
 void bind_relay(nb::module_& module) {
-    nb::class_<ReplicaRecord>(module, "ReplicaRecord", "Where a replica stands.")
-        .def_ro("step", &ReplicaRecord::step)
-        .def_ro("seq", &ReplicaRecord::seq)
-        .def_prop_ro("state", [](const ReplicaRecord& self) { return to_text(self.state); });
-    module.def("newest_codec", &newest_codec, "where"_a, "trust"_a,
-               "How the newest delta of a run is coded; empty when there is none.");
     module.def(
         "digest_of_words",
         [](nb::handle tensor, std::uint64_t first_word, nb::handle words) {

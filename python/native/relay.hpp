@@ -3,8 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <optional>
-
 #include "wisp/relay.hpp"
 
 namespace wisp::python {
@@ -17,9 +15,7 @@ struct RelayCalls {
     nb::object room, ask, asked, adopt, move;
 };
 
-/// `schema`: [(name, dtype, shape), …] of `start`, or None. The result keeps what it calls.
-RelayReplicaOptions relay_options(const RelayCalls& calls,
-                                  const std::optional<ReplicaRecord>& start,
-                                  const nb::object& schema);
+/// The result keeps what it calls.
+RelayReplicaOptions relay_options(const RelayCalls& calls);
 
 }  // namespace wisp::python

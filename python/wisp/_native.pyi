@@ -645,21 +645,6 @@ class PieceMap:
 
 def take_elements(memory: object, width: int, offsets: object, out: object) -> bool: ...
 
-class ReplicaRecord:
-    """Where a replica stands."""
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def seq(self) -> int: ...
-
-    @property
-    def state(self) -> str: ...
-
-def newest_codec(where: Location, trust: Trust) -> str:
-    """How the newest delta of a run is coded; empty when there is none."""
-
 def digest_of_words(tensor: object, first_word: int, words: object) -> tuple[int, int]:
     """
     What words of a tensor (name, dtype, shape) add to the digest of a state.
@@ -786,12 +771,10 @@ class FollowSession:
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
 
-    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, start: ReplicaRecord | None = ..., schema: object | None = ...) -> None:
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object) -> None:
         """
         There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it.
         """
-
-    def record(self) -> ReplicaRecord | None: ...
 
     def catch_up(self) -> FollowReport: ...
 

@@ -138,10 +138,6 @@ class Follower(OfOneProcess):
         """The step that the target holds; None before the first."""
         return self._step
 
-    def record(self) -> _native.ReplicaRecord | None:
-        """Where the replica stands, for another follower to start from; None: nowhere yet."""
-        return self._session.record()
-
     @property
     def status(self) -> FollowerStatus:
         """What the follower is about; which weights it holds, SyncReport.state says."""

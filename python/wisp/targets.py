@@ -210,10 +210,6 @@ class SharedTarget(ABC):
 class RelayTarget(ABC):
     """Whoever knows the holders of the weights: there is no replica, and each step asks them."""
 
-    #: Where the holders stand already, with `schema`; None: the first state is adopted.
-    start: _native.ReplicaRecord | None = None
-    schema: tuple[TensorEntry, ...] = ()
-
     @abstractmethod
     def room(self, touched: list[tuple[int, int]]) -> Any:
         """Memory for so many words of each tensor (by its number): as wisp/relay.hpp says."""
@@ -258,10 +254,7 @@ def connect(
         session.into_shared(target.memory, target.enter, target.adopt, target.move)
         return
     if isinstance(target, RelayTarget):
-        session.into_relay(
-            target.room, target.ask, target.asked, target.adopt, target.move, target.start,
-            list(target.schema) if target.start is not None else None,
-        )  # fmt: skip
+        session.into_relay(target.room, target.ask, target.asked, target.adopt, target.move)
         return
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))

@@ -33,10 +33,7 @@ class RelayReplica : public Replica {
   public:
     RelayReplica(RelayReplicaOptions options, std::optional<PendingFolder> temporary,
                  std::optional<FolderLock> lock)
-        : options_(std::move(options)),
-          temporary_(std::move(temporary)),
-          lock_(std::move(lock)),
-          at_(options_.at) {}
+        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
 
     std::string label() const override { return "the engines' memory"; }
     const Weights* weights() const override { return nullptr; }
@@ -52,14 +49,13 @@ class RelayReplica : public Replica {
     Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
                               const ReplicaRecord& after) override {
         if (!has_state()) return fail(ErrorKind::kWrongBase, label() + " holds no state yet");
-        WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, options_.schema));
+        WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema_));
         if (chain.size() == 0 || chain.delta(0).facts().base != at_->state) {
             return fail(ErrorKind::kWrongBase,
                         fmt::format("the deltas to step {} do not start from state {}, where {} is",
                                     after.step, to_text(at_->state), label()));
         }
-        WISP_ASSIGN(TouchedWords touched,
-                    TouchedWords::of(chain, options_.schema, options_.threads));
+        WISP_ASSIGN(TouchedWords touched, TouchedWords::of(chain, schema_, options_.threads));
         WISP_ASSIGN(const std::span<std::byte> room, options_.room(touched.tensors()));
         if (room.size() < touched.room_bytes()) {
             return fail(ErrorKind::kInternal, "there is less room than was asked for");
@@ -85,7 +81,7 @@ class RelayReplica : public Replica {
                             "nothing was changed; run 'wisp scrub'",
                             to_text(proof->result.value_or(StateDigest())), to_text(after.state)));
         }
-        const AbsentWeights absent(options_.schema);
+        const AbsentWeights absent(schema_);
         WISP_TRY(options_.on_move({&absent, &after, &*blocks, false}));
         at_ = after;
         ApplyReport report;
@@ -100,7 +96,7 @@ class RelayReplica : public Replica {
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
         {
             WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
-            options_.schema = checkpoint.schema();
+            schema_ = checkpoint.schema();
         }
         // Whoever was told of the one before may still be about to remove it.
         static std::atomic<std::uint64_t> adopted = 0;
@@ -110,7 +106,7 @@ class RelayReplica : public Replica {
         fs::rename(folder, kept, error);
         if (error) return std::unexpected(file_error("move", folder, error.value()));
         at_ = after;
-        auto told = options_.on_adopt(kept, options_.schema, after);
+        auto told = options_.on_adopt(kept, schema_, after);
         if (!told) WISP_TRY(discard());
         return told;
     }
@@ -133,6 +129,7 @@ class RelayReplica : public Replica {
     std::optional<PendingFolder> temporary_;
     std::optional<FolderLock> lock_;
     std::optional<ReplicaRecord> at_;
+    Schema schema_;
 };
 
 }  // namespace

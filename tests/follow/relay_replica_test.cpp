@@ -92,12 +92,14 @@ class HeldElsewhere {
 
 class RelayReplicaTest : public ::testing::Test {
   protected:
-    RelayReplicaTest() { value_of(init_run(run_, {})); }
-    void publish(std::size_t first, std::size_t end, Codec codec = Codec::kSwift) {
-        PublishOptions options;
-        options.codec = codec;
+    RelayReplicaTest() {
+        InitOptions options;
+        options.codec = Codec::kSwift;
+        value_of(init_run(run_, options));
+    }
+    void publish(std::size_t first, std::size_t end) {
         auto baseline = value_of(open_memory_replica());
-        Publisher publisher = value_of(Publisher::open(run_, *baseline, options));
+        Publisher publisher = value_of(Publisher::open(run_, *baseline, {}));
         for (std::size_t i = first; i < end; ++i) {
             value_of(publisher.publish(value_of(Checkpoint::open(steps_.state(i))), i));
         }
@@ -133,15 +135,8 @@ TEST_F(RelayReplicaTest, SeveralDeltasAreAskedForOnce) {
     auto replica = value_of(open_relay_replica(engines_.options()));
     Follower follower = value_of(Follower::open(run_, *replica, {}));
     value_of(follower.catch_up());
-    TempFolder folder;
     std::vector<std::filesystem::path> deltas;
-    DiffOptions options;
-    options.codec = Codec::kSwift;
-    for (std::size_t i = 0; i < 5; ++i) {
-        deltas.push_back(folder / std::to_string(i));
-        value_of(diff(value_of(Checkpoint::open(steps_.state(i))),
-                      value_of(Checkpoint::open(steps_.state(i + 1))), deltas.back(), options));
-    }
+    for (std::size_t i = 0; i < 5; ++i) deltas.push_back(steps_.delta(i, i + 1, Codec::kSwift));
     ReplicaRecord after = *value_of(replica->load());
     after.state = steps_.digest(5);
     const ApplyReport report = value_of(replica->apply(deltas, after));
@@ -150,9 +145,7 @@ TEST_F(RelayReplicaTest, SeveralDeltasAreAskedForOnce) {
     EXPECT_EQ(held(), wanted(5));
     // Another place to start from, and another end, are refused.
     EXPECT_EQ(outcome_of(replica->apply(deltas, after)), "wrong_base");
-    value_of(diff(value_of(Checkpoint::open(steps_.state(5))),
-                  value_of(Checkpoint::open(steps_.state(6))), folder / "last", options));
-    EXPECT_EQ(outcome_of(replica->apply({folder / "last"}, after)), "corrupt");
+    EXPECT_EQ(outcome_of(replica->apply({steps_.delta(5, 6, Codec::kSwift)}, after)), "corrupt");
     EXPECT_EQ(held(), wanted(5));
 }
 
@@ -183,8 +176,10 @@ TEST_F(RelayReplicaTest, OtherCodecsNeedTheWeights) {
     auto replica = value_of(open_relay_replica(engines_.options()));
     Follower follower = value_of(Follower::open(run_, *replica, {}));
     value_of(follower.catch_up());
-    publish(1, 2, Codec::kCompact);
-    EXPECT_EQ(outcome_of(follower.catch_up()), "unsupported");
+    ReplicaRecord after = *value_of(replica->load());
+    after.state = steps_.digest(1);
+    EXPECT_EQ(outcome_of(replica->apply({steps_.delta(0, 1, Codec::kCompact)}, after)),
+              "unsupported");
     EXPECT_EQ(held(), wanted(0));
 }
 

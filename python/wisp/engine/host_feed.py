@@ -33,6 +33,7 @@ from .feed_messages import (
     FeedMessage,
     FeedPosition,
     FollowStatus,
+    Gather,
     Gathered,
     LookNow,
     Move,
@@ -66,10 +67,6 @@ _AWAITED = 60.0  # the same before the first one
 _ABANDONED = 600.0  # the same since the last write of one that was killed
 
 
-class _ConvertError(Exception):
-    """Ends the follower under way: the ranks are to keep the state from now on."""
-
-
 class Feed:
     """Follows the run, and tells readers what changes."""
 
@@ -83,7 +80,7 @@ class Feed:
         self._had_readers = False
         self._alone_since = time.monotonic()
         self._shared: SharedState | RelayState = SharedState(folder)
-        self._codec = ""  # of the run's deltas, as far as it is known
+        self._codec = ""  # of the run, once it is known
         self._told_file = ""
         self._proofs: dict[tuple[str, str], list[str]] = {}  # by engine and state: who waits
         self._moves: list[Move] = []
@@ -122,7 +119,6 @@ class Feed:
             )  # fmt: skip
             if event.kind in ("applied", "joined"):
                 self._moved(event)
-                self._look_at_codec()
             elif event.kind == "fault":
                 self._shared.release(False)
                 self._fault(event.fault)
@@ -178,23 +174,6 @@ class Feed:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / move.file).unlink()
         self._moves.clear()
-
-    def _look_at_codec(self) -> None:
-        """Swift deltas need no copy of the weights here."""
-        if self._codec or self._shared.relay or self._at is None:
-            return
-        self._codec = self._newest_codec()
-        if self._codec == "swift":
-            raise _ConvertError("the ranks have the state")
-
-    def _newest_codec(self) -> str:
-        settings = self._settings
-        trust = trust_of(settings.trust, settings.min_serial, settings.run_id or None)
-        try:
-            return _native.newest_codec(location(settings.run), trust)
-        except Error as error:
-            _log.info("the codec of %s is not known yet: %s", settings.run, error)
-            return ""
 
     def _trim_moves(self) -> None:
         if self._shared.relay:
@@ -357,65 +336,70 @@ class Feed:
 
     def _keep_following(self) -> None:
         delay = 0.5
-        self._codec = self._newest_codec()
-        if self._codec == "swift":
-            self._shared = self._make_relay()
         while True:
-            follower = self._follower or self._make_follower()
-            self._follower = follower
-            follower.start()
             started = time.monotonic()
-            follower.join()
-            error = follower.error
+            error = self._follow()
             if error is None:
                 return
-            relayed = isinstance(self._shared, RelayState)
-            if isinstance(error, (RejoinError, UnsupportedError) if relayed else _ConvertError):
-                self._change_over(follower, error)
+            if isinstance(error, (RejoinError, UnsupportedError)) and self._change_over(error):
                 continue
             with self._lock:
                 self._shared.release(False)
                 self._status = replace(self._status, failure=_text(error))
                 self._fault(_text(error))
-            with contextlib.suppress(BaseException):
-                follower.stop()
-            if self._trusts_base and self._at is None:
+            if self._follower is not None:
+                with contextlib.suppress(BaseException):
+                    self._follower.stop()
+            if self._trusts_base and self._at is None and self._codec:
                 self._trusts_base = False  # it only saves fetching an anchor
                 self._follower = None
             delay = 0.5 if time.monotonic() - started > 60 else min(delay * 2, 30.0)
             self._looking.wait(min(delay, max(self._settings.poll, 0.1)))
 
-    def _make_relay(self) -> RelayState:
-        def tell(message: FeedMessage) -> None:
-            with self._lock:
-                self._tell(message)
+    def _follow(self) -> BaseException | None:
+        """Until something ends it: what that was."""
+        try:
+            if not self._codec:
+                self._choose_keeper()
+            if self._follower is None:
+                self._follower = self._make_follower()
+        except Error as error:
+            return error
+        self._follower.start()
+        self._follower.join()
+        return self._follower.error
 
-        made = RelayState(self._folder, self._shared.turn, self._ranks, tell)
-        made.serial = self._shared.serial
-        return made
+    def _choose_keeper(self) -> None:
+        """Deltas of the codec swift need no copy of the weights here."""
+        settings = self._settings
+        trust = trust_of(settings.trust, settings.min_serial, settings.run_id or None)
+        self._codec = _native.read_codec(location(settings.run), trust)
+        if self._codec == "swift":
+            turn = self._shared.turn
+            self._shared = RelayState(self._folder, turn, self._ranks, self._tell_gather)
 
-    def _change_over(self, follower: Follower, error: BaseException) -> None:
-        """Another follower goes on, which asks the ranks, or does so no longer."""
-        record = follower.record()
-        with contextlib.suppress(BaseException):
-            follower.close()
+    def _tell_gather(self, message: Gather) -> None:
         with self._lock:
-            old = self._shared
-            if isinstance(old, SharedState):
-                relay = self._make_relay()
-                assert record is not None
-                relay.start_at(record, old.schema, str(self._folder / old.file))
-                self._shared = relay
-                self._tell(self._snapshot())
-            elif isinstance(error, UnsupportedError):
+            self._tell(message)
+
+    def _change_over(self, error: BaseException) -> bool:
+        """Another follower goes on: from a whole state, or with the state kept here."""
+        old = self._shared
+        if not isinstance(old, RelayState):
+            return False
+        if self._follower is not None:
+            with contextlib.suppress(BaseException):
+                self._follower.close()
+        self._follower = None
+        with self._lock:
+            if isinstance(error, RejoinError):
+                old.start_over()
+            else:
                 _log.warning("%s: %s; the feed keeps the weights itself", self._settings.run, error)
                 old.close()
-                self._codec = "mixed"
                 self._shared = SharedState(self._folder, old.turn)
                 self._shared.serial = old.serial
-            else:
-                old.start_over()
-        self._follower = None
+        return True
 
 
 def _text(error: BaseException) -> str:

@@ -30,7 +30,7 @@ __all__ = ["RejoinError", "RelayState"]
 
 _log = logging.getLogger("wisp.feed")
 _ANSWER = 3.0  # seconds for an answer, if others could give it too
-_PATIENCE = 10.0  # seconds without any rank that could ever answer
+_PATIENCE = 10.0  # seconds in which somebody must come who could ever answer
 _AT_ONCE = 32 << 20  # bytes that a proof of all weights looks at, at a time
 
 
@@ -46,6 +46,7 @@ class RelayState(RelayTarget):
     def __init__(
         self, folder: Path, turn: WriterTurn, ranks: RankTable, tell: Callable[[Gather], None]
     ) -> None:
+        self.schema: tuple[TensorEntry, ...] = ()
         self.file = ""  #: of what is kept
         self.kept: tuple[str, ...] = ()
         self.whole = self.whole_state = ""
@@ -68,16 +69,9 @@ class RelayState(RelayTarget):
         self._room: np.ndarray = np.empty(0, np.uint8)
         self._kept_state: MappedState | None = None
 
-    def start_at(
-        self, record: _native.ReplicaRecord, schema: tuple[TensorEntry, ...], whole: str
-    ) -> None:
-        """The ranks stand at this state, or can read it from `whole`."""
-        self.start, self.schema = record, schema
-        self._take_whole(whole, record.state)
-
     def start_over(self) -> None:
         """The next state is a whole one."""
-        self.start, self.joining = None, True
+        self.joining = True
         self.rejoin.clear()
 
     def _take_whole(self, place: str, state: str) -> None:
@@ -90,11 +84,7 @@ class RelayState(RelayTarget):
     def remove_whole(self) -> None:
         """Frees the disk; what ranks have open they can still read."""
         if self.whole:
-            path = Path(self.whole)
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            shutil.rmtree(self.whole, ignore_errors=True)
         self.whole = self.whole_state = ""
 
     def tidy(self) -> bool:
@@ -277,9 +267,15 @@ class RelayState(RelayTarget):
 
         label: of a rank of the engine that is meant; at: the state of what is kept.
         """
+        end = time.monotonic() + _PATIENCE
         with self._gathering:
-            known = self._ranks.groups_at(state, self.schema)
-            groups = [group for group in known if label in group.labels]
+            while True:  # what ranks say of themselves arrives a little later
+                known = self._ranks.groups_at(state, self.schema)
+                groups = [group for group in known if label in group.labels]
+                if groups or time.monotonic() > end:
+                    break
+                with self._ranks.changed:
+                    self._ranks.changed.wait(0.1)
             if not groups:
                 return Verified(label, state, "not all ranks stand at the state; try again")
             if self.whole_state == state:

@@ -16,8 +16,7 @@ class WholeState:
     """A checkpoint as arrays of unsigned integers. FileNotFoundError: it was removed."""
 
     def __init__(self, place: str) -> None:
-        path = Path(place)
-        files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+        files = sorted(Path(place).glob("*.safetensors"))
         if not files:
             raise FileNotFoundError(place)
         self._where: dict[str, tuple[np.ndarray, int, int, str]] = {}
