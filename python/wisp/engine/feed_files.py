@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import stat
 import tempfile
@@ -34,6 +35,8 @@ __all__ = [
     "StateMovedError",
     "feed_folder",
     "feed_home",
+    "inside",
+    "map_at_once",
     "read_move",
     "turn",
 ]
@@ -190,7 +193,7 @@ class MappedState:
     def __init__(self, folder: Path, file: str, schema: Sequence[TensorEntry]) -> None:
         self.schema = schema
         _, starts, length = state_layout(self.schema)
-        self._bytes = np.memmap(_inside(folder, file), np.uint8, "r+", shape=(length,))
+        self._bytes = np.memmap(inside(folder, file), np.uint8, "r+", shape=(length,))
         self._starts = {entry[0]: start for entry, start in zip(self.schema, starts, strict=True)}
         self._entries = {entry[0]: entry for entry in self.schema}
 
@@ -226,7 +229,7 @@ def read_move(
 
     There are no old bits where the feed keeps the weights itself.
     """
-    path = _inside(folder, move.file)
+    path = inside(folder, move.file)
     length = path.stat().st_size
     if length == 0:
         return
@@ -246,7 +249,18 @@ def read_move(
         yield name, parts[0].view(np.int64), parts[1].view(kind), old
 
 
-def _inside(folder: Path, file: str) -> Path:
+def map_at_once(path: Path) -> np.ndarray:
+    """All bytes of a file, to be written to; its pages are there before they are touched."""
+    with open(path, "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            return np.empty(0, np.uint8)
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        return np.frombuffer(mmap.mmap(file.fileno(), size, flags), np.uint8)
+
+
+def inside(folder: Path, file: str) -> Path:
+    """A file of the feed's folder; InvalidError for a name that leads elsewhere."""
     if "/" in file or file.startswith("."):
         raise InvalidError(f"not a file of a feed: {file!r}")
     return folder / file

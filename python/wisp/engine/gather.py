@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from .feed_files import inside, map_at_once
 from .feed_messages import Gather, Part
 from .load_plan import LoadPlan, Piece, Target
 from .stage import Stage
@@ -33,7 +34,7 @@ def fill(plan: LoadPlan, stage: Stage | None, asked: Gather, folder: Path) -> No
 
     stage: what leads from memory to the state that is asked for; None: it is in memory.
     """
-    data = np.asarray(np.memmap(folder / asked.file, np.uint8, "r+"))
+    data = map_at_once(inside(folder, asked.file))
     for name, first, count, at in asked.tensors:
         if first < 0:
             words = data[at : at + 4 * count].view(np.int32)

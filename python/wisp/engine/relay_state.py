@@ -21,7 +21,7 @@ from .. import _native
 from ..errors import UnavailableError
 from ..targets import UNSIGNED, MovedTensor, RelayTarget, element_width
 from ..tensors import TensorEntry
-from .feed_files import MappedState, WriterTurn, state_layout, write_move
+from .feed_files import MappedState, WriterTurn, map_at_once, state_layout, write_move
 from .feed_messages import Gather, Verified
 from .rank_table import RankGroup, RankTable
 from .whole_state import WholeState
@@ -125,26 +125,23 @@ class RelayState(RelayTarget):
     def adopt(
         self, folder: str, schema: list[TensorEntry], step: int, seq: int, state: str
     ) -> None:
-        self.schema = tuple(schema)
-        self._take_whole(folder, state)
+        with self._gathering:
+            self.schema = tuple(schema)
+            self._take_whole(folder, state)
         self.adopted = True
 
     def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
         self._room = np.empty(0, np.uint8)
-        if self._kept_state is not None:
-            self.turn.take()
-            for name, dtype, _, positions, bits, _ in entries:
-                if name in self.kept:
-                    kind = UNSIGNED[element_width(dtype)]
-                    places = np.frombuffer(positions, np.int64)
-                    self._kept_state.bits(name)[places] = np.frombuffer(bits, kind)
+        with self._gathering:
+            self._move_kept(entries)
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries, with_old=True)
         self._since.add(state)
 
     def release(self, whole: bool) -> None:
-        """Readers may look again at what is kept."""
+        """Readers may look again at what is kept, unless it moved without anybody being told."""
+        is_told = whole or self.moved is None
         self.adopted, self.moved = False, None
-        self.turn.give(self.serial if whole else 0)
+        self.turn.give(self.serial if is_told else 0)
 
     # Asking.
 
@@ -255,6 +252,16 @@ class RelayState(RelayTarget):
             self._kept_state.bits(name)[:] = source.bits(name)
         self.file, self.kept = file, tuple(entry[0] for entry in schema)
 
+    def _move_kept(self, entries: list[MovedTensor]) -> None:
+        if self._kept_state is None:
+            return
+        self.turn.take()
+        for name, dtype, _, positions, bits, _ in entries:
+            if name in self.kept:
+                kind = UNSIGNED[element_width(dtype)]
+                places = np.frombuffer(positions, np.int64)
+                self._kept_state.bits(name)[places] = np.frombuffer(bits, kind)
+
     def _fill_kept(self, entry: TensorEntry, words: np.ndarray, at: int, count: int) -> None:
         assert self._kept_state is not None
         room = self._room[at + _index_bytes(count) : at + _room_bytes(count)]
@@ -344,9 +351,7 @@ class RelayState(RelayTarget):
         with open(self._folder / file, "xb") as out:
             if size:
                 os.posix_fallocate(out.fileno(), 0, size)
-        if size == 0:
-            return np.empty(0, np.uint8)
-        return np.memmap(self._folder / file, np.uint8, "r+", shape=(size,))
+        return map_at_once(self._folder / file)
 
 
 def _index_bytes(words: int) -> int:
