@@ -271,7 +271,9 @@ def test_a_switch_that_fails_leaves_all_as_it_was(trainer: Trainer, engine: Engi
 
     engine.switch(step, break_second)
     assert len(engine.raised) == 2 and "rank 1: MemoryError: no room" in engine.raised[0]
-    assert engine.holds(before) and engine.verify() == 0
+    assert engine.holds(before)
+    with pytest.raises(wisp.UnavailableError, match="update first"):
+        engine.verify()
     step = trainer.publish()
     engine.switch(step)
     assert not engine.raised and engine.holds(trainer.weights) and engine.verify() == 0
@@ -330,6 +332,10 @@ def test_a_proof_of_all_weights_finds_a_single_bit(trainer: Trainer, engine: Eng
         engine.verify()
     engine.switch(trainer.step)
     assert engine.holds(trainer.weights) and engine.verify() == 0
+    # Of what is held more than once, each copy counts.
+    engine.ranks[0].model.twice.view(torch.int16)[95, 3] ^= 1
+    with pytest.raises(wisp.WrongBaseError, match="holds other words than its peers"):
+        engine.verify()
 
 
 def test_a_feed_that_is_killed_is_followed_by_another(trainer: Trainer, engine: Engine) -> None:

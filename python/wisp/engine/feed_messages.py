@@ -198,6 +198,7 @@ class Gather:
     file: str
     labels: tuple[str, ...]
     tensors: tuple[tuple[str, int, int, int], ...]
+    only_compare: bool = False  #: all of them have done so: does each hold what is there now?
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ class Gathered:
     label: str
     number: int
     failure: str | None = None
+    differing: int = 0  #: words that it holds otherwise
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 
@@ -88,9 +87,10 @@ class Piece:
     target_offset: int
     dims: tuple[tuple[int, int, int], ...]
 
-    @cached_property
+    @property
     def native(self) -> _native.PieceMap:
-        """The same for loops over elements in host memory."""
+        """The same for loops over elements in host memory. Made anew: it must not be there when the
+        interpreter ends, which nanobind would complain about."""
         return _native.PieceMap(self.source_offset, self.target_offset, list(self.dims))
 
     @property

@@ -186,9 +186,11 @@ class RankFollower:
 
     def _verify_together(self) -> int:
         """Every word of every rank, through the feed: their sum must be the state's digest."""
-        served = self.served
-        if served is None:
+        served, at = self.served, self.link.known.at
+        if served is None or at is None:
             raise UnavailableError("no state of the run is served yet; update first")
+        if served.state != at.state:
+            raise UnavailableError("the feed has gone on; update first")
         found = self.link.verify(self.label, served.state, _PROOF)
         if found is None:
             raise UnavailableError("the feed went away; try again")
@@ -207,27 +209,28 @@ class RankFollower:
         while (asked := self._asked.get()) is not None:
             if self.label not in asked.labels:
                 continue
+            failure, differing = None, 0
             try:
-                failure = self._gather(asked)
+                differing = self._gather(asked)
             except Exception as error:
-                _log.warning("%s cannot gather: %s", self.label, _text(error), exc_info=True)
+                _log.info("%s cannot gather: %s", self.label, _text(error))
                 failure = _text(error)
-            self.link.gathered(Gathered(self.label, asked.number, failure))
+            self.link.gathered(Gathered(self.label, asked.number, failure, differing))
 
-    def _gather(self, asked: Gather) -> str | None:
-        """None, or why this rank cannot."""
+    def _gather(self, asked: Gather) -> int:
         while not self._closed:
             with self._lock:
                 plan, turns = self._plan, self._turns
                 stages = {served.state: stage for served, stage in self._staged.values()}
                 in_memory = self.served is not None and self.served.state == asked.state
             if plan is None or not (in_memory or asked.state in stages):
-                return "it does not stand at that state any more"
-            fill(plan, None if in_memory else stages[asked.state], asked, self.link.folder)
+                raise UnavailableError("it does not stand at that state any more")
+            stage = None if in_memory else stages[asked.state]
+            differing = fill(plan, stage, asked, self.link.folder)
             with self._lock:
                 if self._turns == turns:
-                    return None
-        return "it is closed"
+                    return differing
+        raise UnavailableError("it is closed")
 
     def _run(self) -> None:
         while not self._closed:

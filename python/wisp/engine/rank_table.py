@@ -108,6 +108,12 @@ class RankTable:
                     return False
             return True
 
+    def differing(self, labels: Sequence[str]) -> dict[str, int]:
+        """Which of these ranks said last that they hold words otherwise, and how many."""
+        with self.changed:
+            answers = {label: self._answers.get(label) for label in labels}
+            return {label: a.differing for label, a in answers.items() if a and a.differing}
+
     def wait_answers(
         self,
         number: int,

@@ -211,11 +211,12 @@ class RelayState(RelayTarget):
         file: str,
         wanted: dict[RankGroup, list[tuple[str, int, int, int]]],
         patience: float | None = None,
+        only_compare: bool = False,
     ) -> str | None:
         number = time.time_ns()
         self._asked = [label for group in wanted for label in group.labels]
         for group, tensors in wanted.items():
-            self._tell(Gather(number, state, file, group.labels, tuple(tensors)))
+            self._tell(Gather(number, state, file, group.labels, tuple(tensors), only_compare))
         return self._ranks.wait_answers(number, self._asked, self._go_on, patience, self._silent)
 
     # What is kept.
@@ -291,17 +292,20 @@ class RelayState(RelayTarget):
             if self.kept and at != state:
                 return Verified(label, state, "the feed has gone on; update first")
             total = [0, 0]
+            differing: dict[str, int] = {}
             for batch in self._batches():
-                failed = self._add(batch, state, groups, total)
+                failed = self._add(batch, state, groups, total, differing)
                 if failed is not None:
                     return Verified(label, state, failed)
         found = f"{total[0] % 2**64:016x}{total[1] % 2**64:016x}"
-        if found == state:
+        if found == state and not differing:
             return Verified(label, state, None)
+        names = ", ".join(differing or groups[0].labels)
+        what = "other words than its peers" if differing else f"state {found}, not {state}"
         return Verified(
             label, state,
-            f"the memory of rank {', '.join(groups[0].labels)} holds state {found}, not {state}: "
-            "somebody else wrote to it; a whole state is fetched, and the next update mends it",
+            f"the memory of rank {names} holds {what}: somebody else wrote to it; a whole state is "
+            "fetched, and the next update mends it",
             differs=True,
         )  # fmt: skip
 
@@ -322,7 +326,7 @@ class RelayState(RelayTarget):
 
     def _add(
         self, batch: list[tuple[TensorEntry, int, int]], state: str, groups: list[RankGroup],
-        total: list[int],
+        total: list[int], differing: dict[str, int],
     ) -> str | None:  # fmt: skip
         file = f"gather-all-{time.time_ns()}"
         room = self._make_file(file, sum(8 * count for _, _, count in batch))
@@ -338,8 +342,13 @@ class RelayState(RelayTarget):
             else:
                 wanted.setdefault(group, []).append((entry[0], first, count, at))
             at += 8 * count
-        failed = self._gather(state, file, wanted)
+        # Parts that several ranks hold count once, and must be the same.
+        failed = self._gather(state, file, wanted) or self._gather(
+            state, file, wanted, only_compare=True
+        )
         (self._folder / file).unlink(missing_ok=True)
+        for label, count in self._ranks.differing(self._asked).items():
+            differing[label] = differing.get(label, 0) + count
         at = 0
         for entry, first, count in batch:
             part = _native.digest_of_words(entry, first, room[at : at + 8 * count])
