@@ -4,6 +4,8 @@
 //   wisp_bucket publish PAIR_FOLDER [ROUNDS]     old.safetensors and new.safetensors of
 //   wisp_make_pair wisp_bucket followers [URL] [FOLLOWERS] [STEPS]   a memory store when no URL is
 //   named wisp_bucket joiner [STEPS] [ELEMENTS]        AdamW on fp32 masters, bf16 published
+//   wisp_bucket growth [ELEMENTS] [CHANGES]            a replica of a model, and of one twice as
+//   large
 //
 // Each prints one line of JSON.
 #include <fmt/format.h>
@@ -18,7 +20,7 @@
 
 #include "base/parallel.hpp"
 #include "checkpoint/blocks.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "doubles/memory_store.hpp"
 #include "doubles/metered_store.hpp"
 #include "kernel/kernels.hpp"
@@ -372,6 +374,65 @@ int bench_joiner(std::uint64_t steps, std::uint64_t elements) {
     return 0;
 }
 
+/// A model of which the same number of elements changes in every step, whatever its size.
+class SteadyRun {
+  public:
+    SteadyRun(std::uint64_t elements, std::uint64_t changes)
+        : stride_(elements / changes), model_(elements) {
+        simulation::draw_masters({}, 0.03F, masters_of(elements));
+        simulation::round_masters(masters_, std::span(model_.bits()));
+        masters_ = {};
+        value_of(init_run(run_, {}));
+        publisher_.emplace(value_of(Publisher::open(run_, *baseline_, {})));
+        value_of(publisher_->publish(model_, step_++));
+        follower_.emplace(value_of(Follower::open(run_, *replica_, {})));
+        value_of(follower_->catch_up());
+    }
+    void round() {
+        for (std::uint64_t i = step_ % stride_; i < model_.bits().size(); i += stride_) {
+            model_.bits()[i] ^= 1;
+        }
+        value_of(publisher_->publish(model_, step_++));
+        const Watch watch;
+        value_of(follower_->catch_up());
+        arrived_.push_back(watch.seconds());
+    }
+    double seconds() const { return median(arrived_); }
+    std::uint64_t bytes() const { return model_.schema().total_bytes(); }
+
+  private:
+    std::span<float> masters_of(std::uint64_t elements) {
+        masters_.resize(elements);
+        return masters_;
+    }
+    std::uint64_t stride_;
+    Model model_;
+    std::vector<float> masters_;
+    Location run_{std::make_shared<MemoryStore>(system_clock()), "run", "memory:run"};
+    std::unique_ptr<Replica> baseline_ = value_of(open_memory_replica());
+    std::unique_ptr<Replica> replica_ = value_of(open_memory_replica());
+    std::optional<Publisher> publisher_;
+    std::optional<Follower> follower_;
+    std::uint64_t step_ = 0;
+    std::vector<double> arrived_;
+};
+
+int bench_growth(std::uint64_t elements, std::uint64_t changes, int rounds) {
+    SteadyRun once(elements, changes);
+    SteadyRun twice(2 * elements, changes);
+    for (int round = 0; round < rounds; ++round) {
+        once.round();
+        twice.round();
+    }
+    const Json json = {{"bench", "growth"},
+                       {"changes", changes},
+                       {"model_bytes", {once.bytes(), twice.bytes()}},
+                       {"in_memory_seconds", {once.seconds(), twice.seconds()}},
+                       {"twice_the_model_takes", twice.seconds() / once.seconds()}};
+    fmt::print("{}\n", json.dump());
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -387,6 +448,11 @@ int main(int argc, char** argv) {
     }
     if (!words.empty() && words[0] == "joiner")
         return bench_joiner(number(1, 1000), number(2, 1 << 20));
-    fmt::print(stderr, "usage: wisp_bucket publish FOLDER | followers [URL] | joiner [STEPS]\n");
+    if (!words.empty() && words[0] == "growth") {
+        return bench_growth(number(1, 600'000'000), number(2, 3'300'000),
+                            static_cast<int>(number(3, 9)));
+    }
+    fmt::print(stderr,
+               "usage: wisp_bucket publish FOLDER | followers [URL] | joiner [STEPS] | growth\n");
     return 2;
 }

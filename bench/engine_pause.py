@@ -7,7 +7,7 @@ pause is what the engine measures, from stopped to running. For each step the sa
 also written by a plain index_copy_ per parameter, and the last step once more by
 load_checkpoint_weight_patches. One line of JSON per run is added to bench/results/engines.jsonl.
 
-usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--out FILE]
+usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--codec NAME] [--out FILE]
 needs build/torch-venv and PYTHONPATH=build/release/python
 """
 
@@ -84,8 +84,19 @@ def last_changes(follower: Any, feed: Any) -> list[tuple[Any, ...]]:
     return [
         (name, shapes[name], torch.from_numpy(places.copy()),
          torch.from_numpy(bits.copy().view("i2")).view(torch.bfloat16))
-        for name, places, bits in read_move(follower.link.folder, move, dict.fromkeys(shapes, 2))
+        for name, places, bits, _ in read_move(follower.link.folder, move, dict.fromkeys(shapes, 2))
     ]  # fmt: skip
+
+
+#: From the time the commit is seen.
+STAGING = ("fetched", "verified", "decoded", "staged")
+
+
+def host_memory(link: Any) -> int:
+    """What the feed's process has for itself, and what its folder in shared memory holds."""
+    status = Path(f"/proc/{link.known.pid}/status").read_text()
+    own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
+    return own * 1024 + sum(p.stat().st_blocks * 512 for p in link.folder.iterdir())
 
 
 def main() -> None:
@@ -93,6 +104,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--share", type=float, default=0.0045)
+    parser.add_argument("--codec", choices=("compact", "swift"), default="compact")
     parser.add_argument("--out", type=Path, default=Path("bench/results/engines.jsonl"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
@@ -106,7 +118,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     generator = torch.Generator().manual_seed(0)
     model = LlamaForCausalLM(smollm2_shape(options.layers)).to(torch.bfloat16)
     model.save_pretrained(folder / "served")
-    publisher = wisp.Publisher(str(folder / "run"), model)
+    publisher = wisp.Publisher(str(folder / "run"), model, codec=options.codec)
     publisher.publish(0)
     publisher.flush()
     llm = LLM(
@@ -117,13 +129,14 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     worker = llm.llm_engine.model_executor.driver_worker.worker
     follower = worker.weight_transfer_engine._follower
     wisp.vllm.update(llm, 0, timeout=600)
-    pauses, applies, plains, phases = [], [], [], []
+    pauses, applies, plains, phases, memory = [], [], [], [], []
     changed = 0
     for step in range(1, options.steps + 1):
         change(model, options.share, generator)
         publisher.publish(step)
         publisher.flush()
         served = follower.wait_staged(lambda s, step=step: s.step == step, 600)
+        memory.append(host_memory(follower.link))
         stage = follower._staged[served.key][1]
         changed = stage.elements
         plains.append(min(plain_scatter(stage) for _ in range(3)))
@@ -137,7 +150,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     total = sum(p.numel() for p in model.parameters())
     middle = statistics.median
     result = {
-        "bench": "engine_pause", "parameters": total, "changed": changed,
+        "bench": "engine_pause", "codec": options.codec, "parameters": total, "changed": changed,
         "share": round(changed / total, 5), "steps": options.steps,
         "pause_ms": round(1000 * middle(pauses), 3), "applied_ms": round(1000 * middle(applies), 3),
         "plain_scatter_ms": round(1000 * middle(plains), 3),
@@ -147,7 +160,11 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         "phases_ms": {
             name: round(1000 * middle([p[name] for p in phases]), 3) for name in phases[0]
         },
-        "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+        "commit_to_staged_ms": round(
+            1000 * middle([sum(p[n] for n in STAGING) for p in phases]), 1
+        ),
+        "host_memory_mb": round(max(memory[len(memory) // 2 :]) / 1e6, 1),
+        "weights_mb": round(total * 2 / 1e6, 1), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
     }  # fmt: skip
     publisher.close()
     print(json.dumps(result, indent=2))

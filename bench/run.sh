@@ -11,6 +11,8 @@ printf '\nSizes: bits per changed element, whole files\n'
 build/bench-venv/bin/python bench/peers.py --wisp build/wisp --json "$out/sizes.json"
 printf '\nSpeed: processor time against a plain vectorised compare of the same arrays\n'
 build/release/bin/wisp_speed "${WISP_BENCH_ELEMENTS:-600000000}" "${WISP_BENCH_ROUNDS:-9}" "$out/speed.json"
+printf '\nDensities: one thread, both codecs, from nothing to everything changed\n'
+build/release/bin/wisp_density "${WISP_BENCH_DENSITY_ELEMENTS:-60000000}" 5 "$out/density.json"
 printf '\nInstructions per element\n'
 bench/instructions.sh "$out/instructions.json"
 printf '\nAnonymous memory on a pair of about %s GB\n' "${WISP_BENCH_PAIR_GB:-4}"
@@ -23,4 +25,5 @@ build/release/bin/wisp_make_pair "$pair" "${WISP_BENCH_LAYERS:-28}"
     build/release/bin/wisp_bucket publish "$pair"
     build/release/bin/wisp_bucket followers
     build/release/bin/wisp_bucket joiner
+    build/release/bin/wisp_bucket growth
 } | tee "$out/bucket.jsonl"

@@ -16,6 +16,8 @@
 #include "checkpoint/blocks.hpp"
 #include "codec/block_decoder.hpp"
 #include "codec/block_encoder.hpp"
+#include "codec/swift_decoder.hpp"
+#include "delta/delta_writer.hpp"
 #include "kernel/scatter.hpp"
 #include "simulated_training.hpp"
 #include "wisp/delta.hpp"
@@ -70,6 +72,9 @@ struct Pair {
     std::vector<std::uint16_t> new_state;
     std::vector<std::uint16_t> target;  // apply writes here
     std::vector<Bytes> coded;           // one per block
+    std::vector<Bytes> swift;           // the same in the swift codec
+    std::vector<BlockChanges> lists;    // what changed, once it was found
+    std::vector<BlockChanges> found;
     TensorSeed seed{1, 2};
 
     BlockRange range(std::uint64_t block) const {
@@ -130,6 +135,54 @@ void decode(Pair& pair, unsigned threads) {
     });
 }
 
+/// From two arrays, as `wisp diff` does; what was found stays for encode_lists().
+void encode_swift(Pair& pair, unsigned threads) {
+    const TensorInfo tensor = {"w", Dtype::kBf16, {pair.old_state.size()}};
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        WriteWorker worker;
+        for (std::uint64_t block = first; block < end; ++block) {
+            const BlockRange range = pair.range(block);
+            WrittenBlock written = encode_block(
+                Codec::kSwift, tensor, range, block_of(pair.old_state, range),
+                block_of(pair.new_state, range), pair.seed, worker, pair.lists.empty());
+            pair.swift[block] = std::move(written.encoded.coded);
+            if (pair.lists.empty()) pair.found[block] = std::move(written.changes);
+        }
+    });
+    if (pair.lists.empty()) pair.lists = std::move(pair.found);
+}
+
+void encode_lists(Pair& pair, unsigned threads) {
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        SwiftEncoder encoder;
+        for (std::uint64_t block = first; block < end; ++block) {
+            pair.swift[block].clear();
+            encoder.encode(block_of(pair.old_state, pair.range(block)), pair.lists[block],
+                           traits_of(Dtype::kBf16), pair.swift[block]);
+        }
+    });
+}
+
+/// Positions and values; with `apply` they are proven and written.
+void decode_swift(Pair& pair, unsigned threads, bool apply) {
+    const DtypeTraits& traits = traits_of(Dtype::kBf16);
+    in_parallel(threads, pair.blocks(), [&](std::uint64_t first, std::uint64_t end, unsigned) {
+        SwiftDecoder decoder;
+        BlockChanges changes;
+        for (std::uint64_t block = first; block < end; ++block) {
+            const BlockRange range = pair.range(block);
+            const auto target = block_of(pair.target, range);
+            if (!decoder.decode(pair.swift[block], target, traits, changes)) std::abort();
+            if (!apply) continue;
+            const TouchedSums touched =
+                touched_sums(target, changes, pair.seed, range.first_word());
+            volatile std::uint64_t keep = touched.after.a;
+            (void)keep;
+            scatter_new_bits(changes, const_cast<std::byte*>(target.data()));
+        }
+    });
+}
+
 double median(std::vector<double> values) {
     std::ranges::sort(values);
     return values[values.size() / 2];
@@ -163,15 +216,29 @@ int main(int argc, char** argv) {
     const std::uint64_t changed =
         count_differing(pair.old_state.data(), pair.new_state.data(), count);
     decode(pair, cores);
-    if (pair.target != pair.new_state) {
+    const auto is_new = [&] {
+        if (pair.target == pair.new_state) return true;
         fmt::print(stderr, "decoding did not give the new state\n");
-        return 1;
-    }
-    fmt::print("kernel {}, {:.2f} GB pair, {:.3f} % changed, {:.2f} bits per change, {} rounds\n",
-               kernel_name(), 2e-9 * static_cast<double>(2 * count),
-               100.0 * static_cast<double>(changed) / static_cast<double>(count),
-               8.0 * static_cast<double>(coded_bytes) / static_cast<double>(changed), rounds);
-    fmt::print("{:<34} {:>8} {:>12} {:>14}\n", "", "threads", "GB/s read", "of compare");
+        return false;
+    };
+    if (!is_new()) return 1;
+    pair.swift.resize(pair.blocks());
+    pair.found.resize(pair.blocks());
+    encode_swift(pair, cores);
+    std::uint64_t swift_bytes = 0;
+    for (const Bytes& block : pair.swift) swift_bytes += block.size();
+    pair.target = pair.old_state;
+    decode_swift(pair, cores, true);
+    if (!is_new()) return 1;
+    fmt::print(
+        "kernel {}, {:.2f} GB pair, {:.3f} % changed, {:.2f} bits per change (swift {:.2f}), "
+        "{} rounds\n",
+        kernel_name(), 2e-9 * static_cast<double>(2 * count),
+        100.0 * static_cast<double>(changed) / static_cast<double>(count),
+        8.0 * static_cast<double>(coded_bytes) / static_cast<double>(changed),
+        8.0 * static_cast<double>(swift_bytes) / static_cast<double>(changed), rounds);
+    fmt::print("{:<34} {:>8} {:>12} {:>14} {:>14}\n", "", "threads", "GB/s read", "of compare",
+               "ns per change");
 
     nlohmann::ordered_json rows;
     const double gigabytes = 4e-9 * static_cast<double>(count);
@@ -181,13 +248,18 @@ int main(int argc, char** argv) {
             {"detect + encode", [&] { encode(pair, threads, false); }},
             {"detect + digest + encode", [&] { encode(pair, threads, true); }},
             {"decode + prove + apply", [&] { decode(pair, threads); }},
+            {"swift: detect + digest + encode", [&] { encode_swift(pair, threads); }},
+            {"swift: encode from a list", [&] { encode_lists(pair, threads); }},
+            {"swift: decode", [&] { decode_swift(pair, threads, false); }},
+            {"swift: decode + prove + apply", [&] { decode_swift(pair, threads, true); }},
         };
         std::vector<std::vector<double>> times(works.size());
         for (int round = 0; round < rounds; ++round) {
             for (std::size_t i = 0; i < works.size(); ++i) {
                 if (!only.empty() && works[i].first != only) continue;
                 // Applying needs the old state again; restoring it is not timed.
-                if (i == 3) std::memcpy(pair.target.data(), pair.old_state.data(), count * 2);
+                if (i == 3 || i >= 6)
+                    std::memcpy(pair.target.data(), pair.old_state.data(), count * 2);
                 times[i].push_back(seconds_of(works[i].second) / threads);
             }
         }
@@ -195,12 +267,14 @@ int main(int argc, char** argv) {
         const double baseline = median(times[0]);
         for (std::size_t i = 0; i < works.size(); ++i) {
             const double time = median(times[i]);
-            fmt::print("{:<34} {:>8} {:>12.1f} {:>14.2f}\n", works[i].first, threads,
-                       gigabytes / time, baseline / time);
+            const double per_change = 1e9 * time * threads / static_cast<double>(changed);
+            fmt::print("{:<34} {:>8} {:>12.1f} {:>14.2f} {:>14.1f}\n", works[i].first, threads,
+                       gigabytes / time, baseline / time, per_change);
             rows.push_back({{"work", works[i].first},
                             {"threads", threads},
                             {"gigabytes_per_second", gigabytes / time},
-                            {"of_compare", baseline / time}});
+                            {"of_compare", baseline / time},
+                            {"nanoseconds_per_change", per_change}});
         }
     }
     if (argc > 3 && *argv[3] != '-') {

@@ -247,11 +247,11 @@ def read_block(dtype, old, block, codec):
     if not block:
         return old
     kind, body = block[0], block[1:]
-    need(kind in (2, 3, 4 if codec == "swift" else 1), f"block of kind {kind}", Unsupported)
+    need(kind in (2, 3, 4 if codec == "swift" else 1, 5), f"block of kind {kind}", Unsupported)
     if kind == 2:
         need(len(body) == old.nbytes, "raw block is not as long as its elements")
         return np.frombuffer(body, old.dtype)
-    return {1: read_sparse, 3: read_split, 4: read_swift}[kind](dtype, old, body)
+    return {1: read_sparse, 3: read_split, 4: read_swift, 5: read_steps}[kind](dtype, old, body)
 def weight(code):
     return code if code < 8 else (8 + code % 8) << (code // 8 - 1)
 def read_codes(at, top):
@@ -289,17 +289,18 @@ def read_sparse(dtype, old, body):
 # ---- 8. rANS stream -------------------------------------------------------------------------------------------------
 POSITION, VALUE = 0, 1
 class Rans:
-    def __init__(self, data, states):
-        need(len(data) >= 8 * states and len(data) % 4 == 0, "stream is not of whole states and words")
-        self.state = list(struct.unpack_from(f"<{states}Q", data))
-        self.words = list(struct.unpack(f"<{len(data) // 4 - 2 * states}I", data[8 * states:]))[::-1]   # next one last
-        need(all(1 << 31 <= state < 1 << 63 for state in self.state), "state out of range")
+    def __init__(self, data, states, low=31, word=32):
+        size, self.low, self.word = word // 8, 1 << low, word                       # a state is two words long
+        need(len(data) >= 2 * size * states and len(data) % size == 0, "stream is not of whole states and words")
+        self.state = np.frombuffer(data, f"<u{2 * size}", states).tolist()
+        self.words = np.frombuffer(data, f"<u{size}")[2 * states:].tolist()[::-1]   # next one last
+        need(all(self.low <= state < self.low << word for state in self.state), "state out of range")
     def slot(self, which, bits): return self.state[which] % (1 << bits)
     def take(self, which, bits, start, stop):
         state = (stop - start) * (self.state[which] >> bits) + self.slot(which, bits) - start
-        if state < 1 << 31:
+        if state < self.low:
             need(self.words, "stream runs out of words")
-            state = (state << 32) + self.words.pop()
+            state = (state << self.word) + self.words.pop()
         self.state[which] = state
     def plain(self, count, which):
         value = 0
@@ -310,7 +311,7 @@ class Rans:
             value |= slot << done
         return value
     def finish(self):
-        need(all(state == 1 << 31 for state in self.state) and not self.words, "does not end at 2^31 with no word left")
+        need(all(state == self.low for state in self.state) and not self.words, "does not end as it began, no word left")
 
 # ---- 9. Positions ---------------------------------------------------------------------------------------------------
 T = list(map(int, """0 126167990 237510851 335770580 422484487 499009241 566542100 626139639 678734282 725148892
@@ -366,24 +367,53 @@ def read_step(stream, longer, second, width, which=VALUE):
     magnitude = ((2 + second(e).read(stream, which)) << (e - 1)) + stream.plain(e - 1, which)
     return -magnitude if stream.plain(1, which) else magnitude
 
-# ---- 11. Split blocks -----------------------------------------------------------------------------------------------
-def read_split(_, old, body):
-    at, width, slices = Bytes(body), old.itemsize, []           # slices: for each slot (value, start, stop)
-    presence = at.take(32)
-    for value in (v for v in range(256) if presence[v // 8] >> (v % 8) & 1):
+# ---- 11. Blocks of every element: split and steps -------------------------------------------------------------------
+def read_table(at):
+    """For each slot (token, start, stop)."""
+    slices, size = [], at.u8()
+    need(size <= 32, "more than 32 presence bytes")
+    presence = at.take(size)
+    for token in (v for v in range(8 * size) if presence[v // 8] >> (v % 8) & 1):
         start, frequency = len(slices), at.varint()
         need(1 <= frequency <= 4096 - start, "frequencies are not 1 to 4096, together 4096")
-        slices += [(value, start, start + frequency)] * frequency
+        slices += [(token, start, start + frequency)] * frequency
     need(len(slices) == 4096, "frequencies are not together 4096")
-    stream = Rans(at.take(at.varint()), 4)
-    low, new = at.take((width - 1) * len(old)), []
-    need(at.at == len(body), "bytes follow a split block")
-    for i in range(len(old)):
-        value, start, stop = slices[stream.slot(i % 4, 12)]
-        stream.take(i % 4, 12, start, stop)
-        rotated = int.from_bytes(low[(width - 1) * i:(width - 1) * (i + 1)] + bytes([value]), "little")
-        new.append(rotated >> 1 | (rotated & 1) << (8 * width - 1))
+    return slices
+def read_tokens(at, tables):
+    """`tables` has that of each element."""
+    stream, tokens = Rans(at.take(at.varint()), 32, 16, 16), []
+    for i, slices in enumerate(tables):
+        token, start, stop = slices[stream.slot(i % 32, 12)]
+        stream.take(i % 32, 12, start, stop)
+        tokens.append(token)
     stream.finish()
+    return tokens
+def read_split(_, old, body):
+    at, width, new = Bytes(body), old.itemsize, []
+    tokens = read_tokens(at, [read_table(at)] * len(old))
+    low = at.take((width - 1) * len(old))
+    need(at.at == len(body), "bytes follow a split block")
+    for i, token in enumerate(tokens):
+        rotated = int.from_bytes(low[(width - 1) * i:(width - 1) * (i + 1)] + bytes([token]), "little")
+        new.append(rotated >> 1 | (rotated & 1) << (8 * width - 1))
+    return np.array(new, dtype=old.dtype)
+def read_steps(dtype, old, body):
+    at, n, is_float, new = Bytes(body), 8 * old.itemsize, DTYPES[dtype][4], []
+    need(n <= 32, "steps of elements of more than four bytes")
+    top, low = at.u8(), at.u8()
+    need(top <= 7 and low + top <= largest_exponent(dtype), "too many classes, or beyond the largest exponent")
+    tables = [read_table(at) for _ in range(top + 1)]
+    need(all(slices[-1][0] < 16 + 4 * (n - 4) for slices in tables), "a token is longer than an element")
+    classes = np.minimum(np.maximum(exponents(dtype, old), low) - low, top)
+    tokens = read_tokens(at, [tables[c] for c in classes])
+    size, used = len(body) - at.at, 0
+    behind = int.from_bytes(at.take(size), "little")
+    for before, t in zip(old.tolist(), tokens):
+        e = 0 if t < 16 else (t - 16) // 4 + 2
+        z = t if t < 16 else ((4 + t % 4) << e) + (behind >> used) % (1 << e)
+        used += e
+        new.append(order((order(before, n, is_float) + (-(z + 1) // 2 if z % 2 else z // 2)) % (1 << n), n, is_float))
+    need(size == (used + 7) // 8 and behind >> used == 0, "bits are missing or follow, or unused ones are not zero")
     return np.array(new, dtype=old.dtype)
 
 # ---- 12. Swift blocks -----------------------------------------------------------------------------------------------

@@ -61,6 +61,8 @@ class Replica {
     virtual std::string label() const = 0;
     /// Null until there is a state, and while it is in doubt.
     virtual const Weights* weights() const = 0;
+    /// Whether it stands at a state that deltas can lead on from.
+    virtual bool has_state() const { return weights() != nullptr; }
     /// A change failed half-way, on a full disk for example: only load() tells where it stands.
     virtual bool in_doubt() const = 0;
     /// Finishes or undoes what an interrupted change left, proves the state, and reads the record:

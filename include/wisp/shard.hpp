@@ -61,15 +61,16 @@ struct ShardOptions {
     /// What is not longer travels in the shard manifest and becomes part of rank 0's object.
     std::uint64_t inline_bytes = 64 << 10;
     unsigned log2_block_elements = kLog2BlockElements;
+    /// What changed is kept in memory up to this, and coded in deliver(); what is more, at once.
+    std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
     /// For what waits to be uploaded; a temporary folder when empty.
     std::filesystem::path scratch;
     std::stop_token stop = {};  // ends a call early: wisp/control.hpp
 };
 
-struct CodedShard {
+struct FoundShard {
     std::uint64_t changed_elements = 0;
     std::uint64_t total_elements = 0;
-    std::uint64_t payload_bytes = 0;
     double seconds = 0;
 };
 
@@ -88,19 +89,21 @@ class ShardWriter {
     const std::optional<StateDigest>& base() const;
     /// Takes this rank's blocks out of a whole state.
     Result<void> adopt(const Weights& whole, const StateDigest& state);
-    /// kWrongBase when the kept blocks are of another state than the call's. What was coded before
+    /// kWrongBase when the kept blocks are of another state than the call's. What was found before
     /// and not committed is dropped.
     Result<void> begin(const ShardCall& call);
     /// The new bytes of the next spans, in order; so many at a time as the caller likes.
     Result<void> add(const std::vector<std::span<const std::byte>>& spans);
     /// After the last span.
-    Result<CodedShard> finish();
+    Result<FoundShard> finish();
     /// All of it at once.
-    Result<CodedShard> code(const ShardCall& call,
+    Result<FoundShard> find(const ShardCall& call,
                             const std::vector<std::span<const std::byte>>& spans);
-    /// Uploads what was coded, or for kAnchor the kept blocks, and returns the shard manifest for
-    /// rank 0.
+    /// Codes and uploads what was found, or for kAnchor the kept blocks, and returns the shard
+    /// manifest for rank 0.
     Result<std::vector<std::byte>> deliver(const ShardCall& call);
+    /// What the last deliver() of a step came to.
+    std::uint64_t delivered_bytes() const;
     /// The step was committed as `state`: what was delivered becomes the base.
     Result<void> advance(const StateDigest& state);
     /// It was not.

@@ -14,6 +14,7 @@
 #include "wisp/inspect.hpp"
 #include "wisp/maintenance.hpp"
 #include "wisp/publisher.hpp"
+#include "wisp/relay.hpp"
 #include "wisp/replica.hpp"
 #include "wisp/result.hpp"
 #include "wisp/run.hpp"

@@ -15,6 +15,8 @@ void bind_sharding(nb::module_& module);
 void bind_trl_layout(nb::module_& module);
 void bind_maintenance(nb::module_& module);
 void bind_following(nb::module_& module);
+void bind_gathering(nb::module_& module);
+void bind_relay(nb::module_& module);
 void bind_follow_reports(nb::module_& module);
 void bind_publishing(nb::module_& module);
 void bind_engines(nb::module_& module);

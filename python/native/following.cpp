@@ -10,6 +10,7 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "guarded_replica.hpp"
+#include "relay.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
@@ -149,6 +150,14 @@ class FollowSession {
             });
         };
         hold_replica([&] { return open_memory_replica(options); });
+    }
+
+    /// Whoever holds the weights is asked for what a step touches.
+    void into_relay(const RelayCalls& calls) {
+        RelayReplicaOptions options = relay_options(calls);
+        options.threads = options_.threads;
+        options.scratch = scratch_;
+        hold_replica([&] { return open_relay_replica(std::move(options)); });
     }
 
     /// Before a move: only a halt() after this ends it.
@@ -314,6 +323,16 @@ void bind_following(nb::module_& module) {
              "on_move"_a,
              "The replica is the memory that on_target(schema) answers with; on_enter() is called "
              "before it is written to.")
+        .def(
+            "into_relay",
+            [](FollowSession& self, nb::object on_room, nb::object on_ask, nb::object on_asked,
+               nb::object on_adopt, nb::object on_move) {
+                self.into_relay({std::move(on_room), std::move(on_ask), std::move(on_asked),
+                                 std::move(on_adopt), std::move(on_move)});
+            },
+            "on_room"_a, "on_ask"_a, "on_asked"_a, "on_adopt"_a, "on_move"_a,
+            "There is no replica: on_room([(tensor, words), …]) answers with memory, and "
+            "on_ask(state) fills it.")
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

@@ -22,6 +22,7 @@ class GuardedReplica : public Replica {
 
     std::string label() const override { return inner_->label(); }
     const Weights* weights() const override { return inner_->weights(); }
+    bool has_state() const override { return inner_->has_state(); }
     bool in_doubt() const override { return inner_->in_doubt(); }
     std::filesystem::path scratch() const override { return inner_->scratch(); }
     Result<std::optional<ReplicaRecord>> load() override;

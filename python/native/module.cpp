@@ -15,6 +15,8 @@ NB_MODULE(_native, module) {
     wisp::python::bind_runs(module);
     wisp::python::bind_sharding(module);
     wisp::python::bind_maintenance(module);
+    wisp::python::bind_gathering(module);
+    wisp::python::bind_relay(module);
     wisp::python::bind_following(module);
     wisp::python::bind_publishing(module);
     wisp::python::bind_trl_layout(module);

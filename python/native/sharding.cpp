@@ -80,11 +80,10 @@ void add(ShardWriter& self, const nb::list& spans) {
 
 void bind_writer(nb::module_& module) {
     module.attr("LOG2_BLOCK_ELEMENTS") = kLog2BlockElements;
-    nb::class_<CodedShard>(module, "CodedShard", "What one rank coded for a step.")
-        .def_ro("changed_elements", &CodedShard::changed_elements)
-        .def_ro("total_elements", &CodedShard::total_elements)
-        .def_ro("payload_bytes", &CodedShard::payload_bytes)
-        .def_ro("seconds", &CodedShard::seconds);
+    nb::class_<FoundShard>(module, "FoundShard", "What one rank found to have changed.")
+        .def_ro("changed_elements", &FoundShard::changed_elements)
+        .def_ro("total_elements", &FoundShard::total_elements)
+        .def_ro("seconds", &FoundShard::seconds);
     nb::class_<ShardWriter>(module, "ShardWriter", "One rank's blocks, coded and uploaded.")
         .def_prop_ro("base", [](const ShardWriter& self) { return text_of(self.base()); })
         .def(
@@ -122,6 +121,8 @@ void bind_writer(nb::module_& module) {
                 long_call([&] { return self.advance(digest); });
             },
             "state"_a)
+        .def_prop_ro("delivered_bytes", &ShardWriter::delivered_bytes,
+                     "What the last delivery of a step came to.")
         .def("drop", &ShardWriter::drop);
     module.def("open_shard_writer", &open_writer, "where"_a, "schema"_a, "rank"_a, "spans"_a,
                "scratch"_a = nb::none(), "threads"_a = 0, "log2"_a = kLog2BlockElements,

@@ -417,17 +417,14 @@ def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) 
 
 LOG2_BLOCK_ELEMENTS: int = ...
 
-class CodedShard:
-    """What one rank coded for a step."""
+class FoundShard:
+    """What one rank found to have changed."""
 
     @property
     def changed_elements(self) -> int: ...
 
     @property
     def total_elements(self) -> int: ...
-
-    @property
-    def payload_bytes(self) -> int: ...
 
     @property
     def seconds(self) -> float: ...
@@ -446,11 +443,15 @@ class ShardWriter:
     def add(self, spans: Sequence[object]) -> None:
         """The bytes of the next spans."""
 
-    def finish(self) -> CodedShard: ...
+    def finish(self) -> FoundShard: ...
 
     def deliver(self, call: str) -> bytes: ...
 
     def advance(self, state: str) -> None: ...
+
+    @property
+    def delivered_bytes(self) -> int:
+        """What the last delivery of a step came to."""
 
     def drop(self) -> None: ...
 
@@ -633,6 +634,22 @@ def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.
 
 def export_step(where: Location, output: str | os.PathLike[str], step: int | None = ..., trust: Trust = ..., work: str | os.PathLike[str] | None = ..., base: str | os.PathLike[str] | None = ..., threads: int = ...) -> ExportReport: ...
 
+class PieceMap:
+    """Use wisp.engine.load_plan.Piece."""
+
+    def __init__(self, source: int, target: int, dims: Sequence[tuple[int, int, int]]) -> None: ...
+
+    def locate(self, positions: object, width: int, bits: object, old_bits: object, offsets_out: object, bits_out: object, old_out: object) -> int: ...
+
+    def fill_words(self, memory: object, width: int, words: object, room: object) -> None: ...
+
+def take_elements(memory: object, width: int, offsets: object, out: object) -> bool: ...
+
+def digest_of_words(tensor: object, first_word: int, words: object) -> tuple[int, int]:
+    """
+    What words of a tensor (name, dtype, shape) add to the digest of a state.
+    """
+
 class FollowEvent:
     """One move of a follower."""
 
@@ -752,6 +769,11 @@ class FollowSession:
     def into_shared(self, on_target: object, on_enter: object, on_adopt: object, on_move: object) -> None:
         """
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
+        """
+
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object) -> None:
+        """
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it.
         """
 
     def catch_up(self) -> FollowReport: ...

@@ -207,6 +207,32 @@ class SharedTarget(ABC):
         """The memory has changed at these places."""
 
 
+class RelayTarget(ABC):
+    """Whoever knows the holders of the weights: there is no replica, and each step asks them."""
+
+    @abstractmethod
+    def room(self, touched: list[tuple[int, int]]) -> Any:
+        """Memory for so many words of each tensor (by its number): as wisp/relay.hpp says."""
+
+    @abstractmethod
+    def ask(self, state: str) -> None:
+        """The indices are in the room: fill in the words of this state."""
+
+    @abstractmethod
+    def asked(self) -> str:
+        """Who was asked last."""
+
+    @abstractmethod
+    def adopt(
+        self, folder: str, schema: list[TensorEntry], step: int, seq: int, state: str
+    ) -> None:
+        """A whole state lies in this folder, which is yours."""
+
+    @abstractmethod
+    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
+        """A step is proven, and changes these places."""
+
+
 def _memory(tensor: Any) -> object:
     return tensor.data_ptr() if tensor.numel() else id(tensor)
 
@@ -226,6 +252,9 @@ def connect(
         return
     if isinstance(target, SharedTarget):
         session.into_shared(target.memory, target.enter, target.adopt, target.move)
+        return
+    if isinstance(target, RelayTarget):
+        session.into_relay(target.room, target.ask, target.asked, target.adopt, target.move)
         return
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "base/parallel.hpp"
+#include "base/parallel_by_size.hpp"
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
 #include "checkpoint/safetensors.hpp"
@@ -79,8 +79,14 @@ Result<void> read_blocks(BlockFeed& feed, unsigned threads, const FeedProgress& 
     for (;;) {
         WISP_ASSIGN(const bool more, feed.next_group());
         if (!more) return {};
-        WISP_TRY(ordered_parallel<T>(
-            feed.count(), threads, produce, [&](std::uint64_t index, T value) -> Result<void> {
+        WISP_TRY(ordered_parallel_by_size<T>(
+            feed.count(), threads,
+            [&](std::uint64_t index) {
+                const BlockRange range = feed.range(index);
+                return range.element_count * range.element_bytes;
+            },
+            produce,
+            [&](std::uint64_t index, T value) -> Result<void> {
                 WISP_TRY(consume(index, std::move(value)));
                 const BlockRange range = feed.range(index);
                 done += range.element_count * range.element_bytes;

@@ -5,14 +5,13 @@
 
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
-#include "codec/dense_decoder.hpp"
 #include "codec/hazard.hpp"
 #include "codec/hazard_field.hpp"
 #include "codec/rans_reader.hpp"
 #include "codec/sparse_header.hpp"
 #include "codec/step_model.hpp"
-#include "codec/value_order.hpp"
 #include "kernel/elements.hpp"
+#include "kernel/value_order.hpp"
 
 namespace wisp {
 namespace {
@@ -70,19 +69,18 @@ Result<void> read_changes(RansReader rans, std::span<const std::byte> old_block,
 Result<void> BlockDecoder::decode(std::span<const std::byte> coded,
                                   std::span<const std::byte> old_block, const DtypeTraits& traits,
                                   BlockChanges& changes) {
-    changes.clear();
     changes.element_bytes = traits.element_bytes;
-    if (coded.empty()) return {};
+    if (coded.empty()) {
+        changes.clear();
+        return {};
+    }
+    // What was there is overwritten, not cleared: filling it with zeros first would take as long.
     ByteReader in(coded);
     switch (static_cast<BlockKind>(in.fixed<std::uint8_t>())) {
         case BlockKind::kSparse: return decode_sparse(in, old_block, traits, changes);
         case BlockKind::kRaw:
-        case BlockKind::kSplit: {
-            WISP_ASSIGN(const auto new_block,
-                        decode_dense(coded, old_block.size(), traits.element_bytes, new_block_));
-            compare_blocks(old_block, new_block, changes);
-            return {};
-        }
+        case BlockKind::kSplit:
+        case BlockKind::kSteps: return dense_.decode(coded, old_block, traits, changes);
         case BlockKind::kSwift: break;
     }
     return unknown_kind();

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/bytes.hpp"
+#include "codec/dense_decoder.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
@@ -25,7 +26,7 @@ class BlockDecoder {
   private:
     Result<void> decode_sparse(ByteReader& in, std::span<const std::byte> old_block,
                                const DtypeTraits& traits, BlockChanges& changes);
-    Bytes new_block_;
+    DenseDecoder dense_;
 };
 
 }  // namespace wisp

@@ -13,9 +13,6 @@
 namespace wisp {
 namespace {
 
-// Below this share of changed elements a sparse block is smaller than any dense one.
-constexpr std::size_t kSurelySparse = 16;
-
 /// About what a sparse block would take, from the density and a sample of the steps. Leans low.
 double expected_bytes(const BlockChanges& changes, std::size_t count, const DtypeTraits& traits) {
     const double density = static_cast<double>(changes.count()) / static_cast<double>(count);
@@ -36,21 +33,22 @@ void BlockEncoder::encode(std::span<const std::byte> old_block, const BlockChang
     if (changes.empty()) return;
     const std::size_t count = old_block.size() / traits.element_bytes;
     const std::size_t start = out.size();
-    if (changes.count() < count / kSurelySparse) {
+    if (changes.count() <= count / kSparseElementsPerChange) {
         out.push_back(static_cast<std::byte>(BlockKind::kSparse));
         encode_sparse(old_block, changes, traits, out);
         if (out.size() - start <= old_block.size()) return;
         out.resize(start);
     }
-    dense_.encode(old_block, changes);
-    // The symbols of far steps are many; what cannot become smaller is not tried.
-    if (expected_bytes(changes, count, traits) < static_cast<double>(dense_.body_bytes())) {
+    const auto new_block = dense_.new_block(old_block, changes);
+    const double dense_bytes = dense_.plan(old_block, new_block, traits);
+    // The tables of a dense block are dear to a short one.
+    if (count < kShortBlock && expected_bytes(changes, count, traits) < dense_bytes) {
         out.push_back(static_cast<std::byte>(BlockKind::kSparse));
         encode_sparse(old_block, changes, traits, out);
-        if (out.size() - start <= dense_.body_bytes() + 1) return;
+        if (static_cast<double>(out.size() - start) <= dense_bytes) return;
         out.resize(start);
     }
-    dense_.append_to(out);
+    dense_.encode(old_block, new_block, traits, out);
 }
 
 void BlockEncoder::encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,

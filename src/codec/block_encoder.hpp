@@ -15,11 +15,9 @@
 
 namespace wisp {
 
-/// What there is to know of a block that went from two states to coded bytes in one pass.
-struct EncodedDifference {
-    std::uint64_t changed_elements = 0;
-    TouchedSums touched;
-};
+/// With fewer elements for each that changed, coding all of them takes less time than coding where
+/// the changes are, and about as many bytes.
+inline constexpr std::size_t kSparseElementsPerChange = 40;
 
 /// One per thread: it keeps its buffers between blocks.
 class BlockEncoder {
@@ -41,6 +39,10 @@ class BlockEncoder {
   private:
     void encode_sparse(std::span<const std::byte> old_block, const BlockChanges& changes,
                        const DtypeTraits& traits, Bytes& out);
+    EncodedDifference encode_list(std::span<const std::byte> old_block,
+                                  std::span<const std::byte> new_block, const DtypeTraits& traits,
+                                  const TensorSeed& seed, const ScanDigest& digest,
+                                  std::uint64_t first_word, Bytes& out, BlockChanges* keep);
     SparsePlanner planner_;
     RansWriter rans_;
     DenseEncoder dense_;

@@ -5,6 +5,8 @@
 //             u8 first weight code, nibbles of the other weight codes, rANS stream
 //   raw    := the new elements
 //   split  := frequency table, varint stream bytes, rANS stream, low bytes
+//   steps  := u8 classes - 1, u8 low exponent, a frequency table per class, varint stream bytes,
+//             rANS stream, bits behind the tokens
 //   swift  := varint change_count, u8 low bits, u8 chance of zero, low bits of the gaps, rANS
 //   stream
 #pragma once
@@ -19,6 +21,7 @@ enum class BlockKind : std::uint8_t {
     kRaw = 2,     // every element as it is
     kSplit = 3,   // every element; the byte that holds the exponent entropy-coded
     kSwift = 4,   // positions as they are, values as steps relative to the old elements there
+    kSteps = 5,   // every element, as its step from the old one; zero where nothing changed
 };
 
 }  // namespace wisp

@@ -1,22 +1,46 @@
-// Blocks that hold every element, raw or split, back into the new block; no base is needed.
+// Blocks that hold every element, back into the new block. Only steps need the old one.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "base/bytes.hpp"
+#include "codec/block_layout.hpp"
+#include "codec/token_stream.hpp"
 #include "wisp/result.hpp"
+#include "wisp/schema.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
 
-/// The new block. `coded` begins with the byte of its kind, which is one of the two; `room` is used
-/// where the elements do not stand there as they are.
-Result<std::span<const std::byte>> decode_dense(std::span<const std::byte> coded,
-                                                std::size_t block_bytes, unsigned element_bytes,
-                                                Bytes& room);
-Result<void> decode_split(ByteReader& body, std::size_t block_bytes, unsigned element_bytes,
-                          Bytes& new_block);
+constexpr bool is_dense(BlockKind kind) {
+    return kind == BlockKind::kRaw || kind == BlockKind::kSplit || kind == BlockKind::kSteps;
+}
+
+/// One per thread: it keeps its buffers between blocks.
+class DenseDecoder {
+  public:
+    /// `coded` begins with the byte of its kind, a dense one. The new block is as long as the old.
+    Result<void> decode(std::span<const std::byte> coded, std::span<const std::byte> old_block,
+                        const DtypeTraits& traits, std::byte* new_block);
+    /// The same as changes, which are replaced; their width is set.
+    Result<void> decode(std::span<const std::byte> coded, std::span<const std::byte> old_block,
+                        const DtypeTraits& traits, BlockChanges& changes);
+
+  private:
+    /// Is given each part of the new block while it is in the nearest cache.
+    using TakePart =
+        std::function<void(std::size_t first_byte, std::span<const std::byte> new_part)>;
+    Result<void> decode_parts(std::span<const std::byte> coded,
+                              std::span<const std::byte> old_block, const DtypeTraits& traits,
+                              const TakePart& take);
+    Result<void> decode_split(ByteReader& in, std::size_t block_bytes, unsigned element_bytes,
+                              const TakePart& take);
+    Result<void> decode_steps(ByteReader& in, std::span<const std::byte> old_block,
+                              const DtypeTraits& traits, const TakePart& take);
+    TokenReader reader_;
+};
 
 /// Fills `changes`, of the right width, with what differs.
 void compare_blocks(std::span<const std::byte> old_block, std::span<const std::byte> new_block,

@@ -4,6 +4,7 @@
 
 #include "codec/block_encoder.hpp"
 #include "codec/block_layout.hpp"
+#include "codec/dense_decoder.hpp"
 #include "codec/position_writer.hpp"
 #include "codec/step_model.hpp"
 #include "kernel/eights.hpp"
@@ -12,10 +13,6 @@
 
 namespace wisp {
 namespace {
-
-// Above this share a dense kind may be smaller; the way through a list of changes weighs them up.
-constexpr double kSurelySparseShare = 1.0 / 32;
-constexpr std::size_t kSurelySparse = 16;
 
 /// Takes the changed groups of a scan and writes their symbols while the scan reads on.
 template <class T>
@@ -89,6 +86,22 @@ class GroupWriter {
 
 }  // namespace
 
+EncodedDifference BlockEncoder::encode_list(std::span<const std::byte> old_block,
+                                            std::span<const std::byte> new_block,
+                                            const DtypeTraits& traits, const TensorSeed& seed,
+                                            const ScanDigest& digest, std::uint64_t first_word,
+                                            Bytes& out, BlockChanges* keep) {
+    const Comparison comparison = active_kernels().compare(old_block.data(), new_block.data(),
+                                                           old_block.size() / traits.element_bytes,
+                                                           traits.element_bytes, seed, first_word);
+    if (digest.seed != nullptr) *digest.digest += comparison.old_state;
+    BlockChanges& changes = keep != nullptr ? *keep : changes_;
+    changes.element_bytes = traits.element_bytes;
+    compare_blocks(old_block, new_block, changes);
+    encode(old_block, changes, traits, out);
+    return {comparison.changed, comparison.touched};
+}
+
 EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old_block,
                                                   std::span<const std::byte> new_block,
                                                   const DtypeTraits& traits, const TensorSeed& seed,
@@ -97,8 +110,14 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
                                                   BlockChanges* keep) {
     const std::size_t count = old_block.size() / traits.element_bytes;
     SparsePlanner::Forecast forecast = planner_.forecast(old_block, new_block, traits);
-    EncodedDifference difference;
-    ScanDigest still_wanted = digest;
+    const auto encode_all = [&](const ScanDigest& still_wanted) {
+        return dense_.encode_difference(old_block, new_block, traits, seed, still_wanted,
+                                        first_word, out, keep);
+    };
+    if (forecast.changed_share * kSparseElementsPerChange >= 1) {
+        if (count >= kShortBlock) return encode_all(digest);
+        return encode_list(old_block, new_block, traits, seed, digest, first_word, out, keep);
+    }
     if (keep != nullptr) {
         keep->clear();
         keep->element_bytes = traits.element_bytes;
@@ -106,46 +125,34 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
             static_cast<std::size_t>(forecast.changed_share * 1.1 * static_cast<double>(count)) +
             64);
     }
-    if (forecast.changed_share < kSurelySparseShare) {
-        with_element_type(traits.element_bytes, [&]<class T>(T) {
-            GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
-                                  rans_, keep);
-            active_kernels().scan_weighted(
-                old_block.data(), new_block.data(), count, sizeof(T),
-                {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
-                 GroupWriter<T>::take, &writer});
-            difference = writer.result;
-            return 0;
-        });
-        if (keep != nullptr) {
-            keep->new_bits.resize(keep->count() * traits.element_bytes);
-            gather(new_block.data(), keep->positions, traits.element_bytes, keep->new_bits.data());
-        }
-        still_wanted.seed = nullptr;
-        forecast.header.change_count = difference.changed_elements;
-        if (difference.changed_elements == 0) return difference;
-        if (difference.changed_elements <= count / kSurelySparse || count < kSurelySparse) {
-            const std::size_t start = out.size();
-            out.push_back(static_cast<std::byte>(BlockKind::kSparse));
-            write_sparse_header(forecast.header, out);
-            rans_.finish(out);
-            if (out.size() - start <= old_block.size()) return difference;
-            out.resize(start);
-        } else {
-            rans_.clear();
-        }
+    EncodedDifference difference;
+    with_element_type(traits.element_bytes, [&]<class T>(T) {
+        GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
+                              rans_, keep);
+        active_kernels().scan_weighted(
+            old_block.data(), new_block.data(), count, sizeof(T),
+            {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
+             GroupWriter<T>::take, &writer});
+        difference = writer.result;
+        return 0;
+    });
+    if (difference.changed_elements == 0) return difference;
+    if (difference.changed_elements > count / kSparseElementsPerChange && count >= kShortBlock) {
+        rans_.clear();  // the forecast was misleading
+        return encode_all({});
     }
-    changes_.element_bytes = traits.element_bytes;
-    changes_.positions.resize(count);
-    changes_.positions.resize(active_kernels().scan(old_block.data(), new_block.data(), count,
-                                                    traits.element_bytes, changes_.positions.data(),
-                                                    still_wanted));
-    gather_bits(old_block.data(), new_block.data(), changes_);
-    encode(old_block, changes_, traits, out);
-    difference.changed_elements = changes_.count();
-    difference.touched = touched_sums(old_block, changes_, seed, first_word);
-    if (keep != nullptr) *keep = changes_;
-    return difference;
+    if (keep != nullptr) {
+        keep->new_bits.resize(keep->count() * traits.element_bytes);
+        gather(new_block.data(), keep->positions, traits.element_bytes, keep->new_bits.data());
+    }
+    const std::size_t start = out.size();
+    forecast.header.change_count = difference.changed_elements;
+    out.push_back(static_cast<std::byte>(BlockKind::kSparse));
+    write_sparse_header(forecast.header, out);
+    rans_.finish(out);
+    if (out.size() - start <= old_block.size()) return difference;
+    out.resize(start);
+    return encode_all({});
 }
 
 }  // namespace wisp

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "codec/hazard.hpp"
 #include "kernel/elements.hpp"
@@ -37,8 +38,11 @@ void count_run(const std::byte* bits, std::size_t first, std::size_t end,
 }
 
 void add_lanes(std::vector<std::uint32_t>& lanes, double scale, std::vector<double>& histogram) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-        histogram[i % histogram.size()] += lanes[i] * scale;
+    const std::size_t bins = histogram.size();
+    for (std::size_t bin = 0; bin < bins; ++bin) {
+        std::uint32_t count = 0;
+        for (std::size_t lane = 0; lane < kLanes; ++lane) count += lanes[lane * bins + bin];
+        histogram[bin] += count * scale;
     }
     std::ranges::fill(lanes, 0);
 }
@@ -141,8 +145,8 @@ SparsePlanner::Forecast SparsePlanner::forecast(std::span<const std::byte> old_b
         return 0;
     });
     Forecast forecast;
-    double counted = 0;
-    for (const std::uint32_t n : lanes_) counted += n;
+    const auto counted =
+        static_cast<double>(std::accumulate(lanes_.begin(), lanes_.end(), std::uint64_t{0}));
     add_lanes(lanes_, counted == 0 ? 0 : static_cast<double>(looked) / counted, totals_);
     forecast.changed_share =
         looked == 0 ? 0 : static_cast<double>(found) / static_cast<double>(looked);

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "codec/adaptive_bit.hpp"
-#include "codec/value_order.hpp"
 #include "kernel/element_class.hpp"
+#include "kernel/value_order.hpp"
 
 namespace wisp {
 

@@ -7,7 +7,6 @@
 
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
-#include "codec/dense_decoder.hpp"
 #include "codec/gap_table.hpp"
 #include "codec/step_model.hpp"
 #include "kernel/scatter.hpp"
@@ -21,10 +20,6 @@ std::unexpected<Error> corrupt(const char* what) {
 
 BlockKind kind_of(std::span<const std::byte> coded) {
     return static_cast<BlockKind>(coded[0]);
-}
-
-bool is_dense(BlockKind kind) {
-    return kind == BlockKind::kRaw || kind == BlockKind::kSplit;
 }
 
 /// Calls body<lane>(i) for every change, the lanes in turn.
@@ -123,15 +118,14 @@ Result<void> SwiftDecoder::positions(std::span<const std::byte> coded, std::size
                                      std::vector<std::uint32_t>& positions) {
     positions.clear();
     traits_ = &traits;
-    new_block_ = {};
+    dense_block_ = {};
     rans_ = {};
     if (coded.empty()) return {};
     if (kind_of(coded) == BlockKind::kSwift) {
         return swift_positions(ByteReader(coded.subspan(1)), element_count, positions);
     }
     if (!is_dense(kind_of(coded))) return unknown_kind();
-    WISP_ASSIGN(new_block_, decode_dense(coded, element_count * traits.element_bytes,
-                                         traits.element_bytes, room_));
+    dense_block_ = coded;
     positions.resize(element_count);
     std::iota(positions.begin(), positions.end(), 0U);
     return {};
@@ -169,9 +163,9 @@ Result<void> SwiftDecoder::swift_positions(ByteReader in, std::size_t element_co
 
 Result<void> SwiftDecoder::values(std::span<const std::byte> old_bits,
                                   std::span<std::byte> new_bits) {
-    if (!new_block_.empty() || old_bits.empty()) {
-        std::ranges::copy(new_block_, new_bits.begin());
-        return {};
+    if (old_bits.empty() && dense_block_.empty()) return {};
+    if (!dense_block_.empty()) {
+        return dense_.decode(dense_block_, old_bits, *traits_, new_bits.data());
     }
     return with_element_type(traits_->element_bytes, [&]<class T>(T) {
         return read_steps<T>(rans_, *traits_, old_bits, new_bits.data());
@@ -184,13 +178,10 @@ bool SwiftDecoder::is_sparse(std::span<const std::byte> coded) {
 
 Result<void> SwiftDecoder::decode(std::span<const std::byte> coded, const OverlaidBlock& old_block,
                                   const DtypeTraits& traits, BlockChanges& changes) {
-    changes.clear();
     changes.element_bytes = traits.element_bytes;
     const std::size_t size = old_block.bytes.size();
     if (!is_sparse(coded)) {
-        WISP_ASSIGN(const auto new_block, decode_dense(coded, size, traits.element_bytes, room_));
-        compare_blocks(old_block.bytes, new_block, changes);
-        return {};
+        return dense_.decode(coded, old_block.bytes, traits, changes);
     }
     WISP_TRY(positions(coded, size / traits.element_bytes, traits, changes.positions));
     changes.old_bits.resize(changes.count() * traits.element_bytes);

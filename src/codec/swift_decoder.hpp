@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "codec/dense_decoder.hpp"
 #include "codec/rans_reader.hpp"
 #include "kernel/overlaid_block.hpp"
 #include "wisp/result.hpp"
@@ -44,9 +45,9 @@ class SwiftDecoder {
     Result<void> swift_positions(ByteReader in, std::size_t element_count,
                                  std::vector<std::uint32_t>& positions);
     const DtypeTraits* traits_ = nullptr;
-    RansReader rans_;                       // stands between positions and values
-    std::span<const std::byte> new_block_;  // of a dense block
-    Bytes room_;
+    RansReader rans_;                         // stands between positions and values
+    std::span<const std::byte> dense_block_;  // as it is coded
+    DenseDecoder dense_;
 };
 
 }  // namespace wisp

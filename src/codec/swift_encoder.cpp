@@ -10,6 +10,9 @@
 namespace wisp {
 namespace {
 
+// With fewer elements for each that changed, coding all of them takes less time than a list.
+constexpr std::size_t kSwiftElementsPerChange = 32;
+
 /// About what the block would take, from the number of changes and a sample of their steps.
 double expected_bytes(const BlockChanges& changes, std::size_t element_count, bool sign_magnitude) {
     constexpr double kHeaderBytes = 24;
@@ -84,16 +87,39 @@ void SwiftEncoder::encode(std::span<const std::byte> old_block, const BlockChang
                           const DtypeTraits& traits, Bytes& out) {
     if (changes.empty()) return;
     const std::size_t element_count = old_block.size() / traits.element_bytes;
-    // A block of every element takes a half to two thirds of its bytes, and less time per element.
-    const double worth = static_cast<double>(old_block.size()) / 2;
-    if (expected_bytes(changes, element_count, traits.sign_magnitude) < worth) {
-        const std::size_t start = out.size();
+    const std::size_t start = out.size();
+    const auto try_sparse = [&](double most_bytes) {
         encode_sparse(element_count, changes, traits, out);
-        if (out.size() - start <= old_block.size()) return;
-        out.resize(start);  // the sample of steps was misleading
+        if (static_cast<double>(out.size() - start) <= most_bytes) return true;
+        out.resize(start);
+        return false;
+    };
+    if (changes.count() < element_count / kSwiftElementsPerChange &&
+        try_sparse(static_cast<double>(old_block.size()))) {
+        return;
     }
-    dense_.encode(old_block, changes);
-    dense_.append_to(out);
+    const auto new_block = dense_.new_block(old_block, changes);
+    const double dense_bytes = dense_.plan(old_block, new_block, traits);
+    if (element_count < kShortBlock &&
+        expected_bytes(changes, element_count, traits.sign_magnitude) < dense_bytes &&
+        try_sparse(dense_bytes)) {
+        return;
+    }
+    dense_.encode(old_block, new_block, traits, out);
+}
+
+bool SwiftEncoder::encode_if_dense(std::span<const std::byte> old_block,
+                                   std::span<const std::byte> new_block, const DtypeTraits& traits,
+                                   const TensorSeed& seed, const ScanDigest& digest,
+                                   std::uint64_t first_word, Bytes& out, BlockChanges* keep,
+                                   EncodedDifference& difference) {
+    if (old_block.size() / traits.element_bytes < kShortBlock ||
+        changed_share(old_block, new_block, traits.element_bytes) * kSwiftElementsPerChange < 1) {
+        return false;
+    }
+    difference =
+        dense_.encode_difference(old_block, new_block, traits, seed, digest, first_word, out, keep);
+    return true;
 }
 
 void SwiftEncoder::encode_sparse(std::size_t element_count, const BlockChanges& changes,

@@ -21,6 +21,13 @@ class SwiftEncoder {
     void encode(std::span<const std::byte> old_block, const BlockChanges& changes,
                 const DtypeTraits& traits, Bytes& out);
 
+    /// True: from two states, without a list, since so much changed that every element is stored.
+    /// As DenseEncoder::encode_difference().
+    bool encode_if_dense(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                         const DtypeTraits& traits, const TensorSeed& seed,
+                         const ScanDigest& digest, std::uint64_t first_word, Bytes& out,
+                         BlockChanges* keep, EncodedDifference& difference);
+
   private:
     void encode_sparse(std::size_t element_count, const BlockChanges& changes,
                        const DtypeTraits& traits, Bytes& out);

@@ -22,24 +22,37 @@ class ChangeBuffer {
     /// In the order of the grid.
     void keep(std::size_t tensor, std::uint64_t first_element, BlockChanges changes) {
         if (overflowed_ || changes.empty()) return;
-        held_bytes_ += changes.positions.capacity() * sizeof(std::uint32_t) +
-                       changes.old_bits.capacity() + changes.new_bits.capacity();
-        if (held_bytes_ > limit_bytes_) {
-            overflowed_ = true;
-            blocks_ = {};
+        if (!has_room(changes)) {
+            give_up();
             return;
         }
+        held_bytes_ += bytes_of(changes);
+        changed_elements_ += changes.count();
         blocks_.push_back({tensor, first_element, std::move(changes)});
+    }
+    bool has_room(const BlockChanges& changes) const {
+        return !overflowed_ && held_bytes_ + bytes_of(changes) <= limit_bytes_;
+    }
+    /// Whatever it holds and will be given is let go; answers what it held.
+    std::vector<MovedBlock> give_up() {
+        overflowed_ = true;
+        return release();
     }
     /// False: there was too much of it.
     bool complete() const { return !overflowed_; }
 
     std::span<const MovedBlock> blocks() const { return blocks_; }
+    std::uint64_t changed_elements() const { return changed_elements_; }
     /// All of them, for somebody else to keep.
     std::vector<MovedBlock> release() { return std::exchange(blocks_, {}); }
 
   private:
+    static std::uint64_t bytes_of(const BlockChanges& changes) {
+        return changes.positions.capacity() * sizeof(std::uint32_t) + changes.old_bits.capacity() +
+               changes.new_bits.capacity();
+    }
     std::vector<MovedBlock> blocks_;
+    std::uint64_t changed_elements_ = 0;
     std::uint64_t limit_bytes_;
     std::uint64_t held_bytes_ = 0;
     bool overflowed_ = false;

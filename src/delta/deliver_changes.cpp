@@ -64,7 +64,7 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
 
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned asked_threads, const ChangeSink& take,
+                                    unsigned asked_threads, const ChangeTakers& take,
                                     const std::optional<StateDigest>& wanted,
                                     std::uint64_t keep_bytes) {
     WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, base.schema()));
@@ -79,7 +79,11 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
                                 to_text(report.result), to_text(*wanted)));
     }
     if (kept.complete()) {
-        for (MovedBlock& block : kept.release()) WISP_TRY(take(std::move(block)));
+        if (take.all) {
+            WISP_TRY(take.all(kept.release()));
+            return report;
+        }
+        for (MovedBlock& block : kept.release()) WISP_TRY(take.one(std::move(block)));
         return report;
     }
     const BlockGrid grid(base.schema(), chain.log2_block_elements());
@@ -95,7 +99,7 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
         [&](std::uint64_t index, BlockChanges changes) -> Result<void> {
             if (changes.empty()) return {};
             const BlockRange range = grid[index];
-            return take({range.tensor, range.first_element, std::move(changes)});
+            return take.one({range.tensor, range.first_element, std::move(changes)});
         }));
     return report;
 }
@@ -136,9 +140,8 @@ Result<ApplyReport> patch_unguarded(const Checkpoint& checkpoint, const StateDig
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads, const std::optional<StateDigest>& wanted) {
     WISP_ASSIGN(FilePatcher patcher, FilePatcher::open(checkpoint));
-    return deliver_changes(
-        checkpoint, known, deltas, threads,
-        [&](const MovedBlock& block) { return patcher.take(block); }, wanted);
+    return deliver_changes(checkpoint, known, deltas, threads,
+                           {[&](const MovedBlock& block) { return patcher.take(block); }}, wanted);
 }
 
 Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes) {

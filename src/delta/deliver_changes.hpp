@@ -17,6 +17,12 @@ namespace wisp {
 
 using ChangeSink = std::function<Result<void>(MovedBlock)>;
 
+/// Whom changes are handed to: block by block, or all at once where they could be kept.
+struct ChangeTakers {
+    ChangeSink one;
+    std::function<Result<void>(std::vector<MovedBlock>)> all = {};  // absent: one by one
+};
+
 /// The proof alone: what deliver_changes would report, and nothing is handed over. The result's
 /// digest is told even when no delta vouches for it.
 Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
@@ -25,10 +31,10 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
 
 /// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
 /// `wanted` is where the deltas must lead: kCorrupt, and nothing is handed over, when they do not.
-/// The sink is called in the order of the blocks, and may overwrite the block it is told of.
+/// Blocks come in order, and whoever is told of one may overwrite it.
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
-                                    unsigned threads, const ChangeSink& take,
+                                    unsigned threads, const ChangeTakers& take,
                                     const std::optional<StateDigest>& wanted = std::nullopt,
                                     std::uint64_t keep_bytes = limits::kChangeBufferBytes);
 

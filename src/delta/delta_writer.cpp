@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "delta/trl_sealer.hpp"
+#include "kernel/scatter.hpp"
 
 namespace wisp {
 
@@ -21,10 +22,21 @@ WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRang
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     const DtypeTraits& traits = traits_of(tensor.dtype);
+    const ScanDigest digest{&seed, range.first_word(), &written.old_state};
+    BlockChanges* const kept = keep_changes ? &written.changes : nullptr;
+    EncodedDifference difference;
+    bool encoded = false;
     if (codec == Codec::kCompact) {
-        const EncodedDifference difference = worker.encoder.encode_difference(
-            old_block, new_block, traits, seed, {&seed, range.first_word(), &written.old_state},
-            range.first_word(), written.encoded.coded, keep_changes ? &written.changes : nullptr);
+        difference =
+            worker.encoder.encode_difference(old_block, new_block, traits, seed, digest,
+                                             range.first_word(), written.encoded.coded, kept);
+        encoded = true;
+    } else if (codec == Codec::kSwift) {
+        encoded = worker.swift.encode_if_dense(old_block, new_block, traits, seed, digest,
+                                               range.first_word(), written.encoded.coded, kept,
+                                               difference);
+    }
+    if (encoded) {
         written.encoded.changed_elements = difference.changed_elements;
         written.touched = difference.touched;
         return written;
@@ -51,15 +63,28 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
                                          std::span<const std::byte> old_block, BlockChanges changes,
                                          const TensorSeed& seed, WriteWorker& worker) const {
+    return wisp::encode_changes(codec_, schema_->tensors()[range.tensor], range, old_block,
+                                std::move(changes), seed, worker);
+}
+
+BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block) {
+    changes.old_bits.resize(changes.new_bits.size());
+    gather(old_block.data(), changes.positions, changes.element_bytes, changes.old_bits.data());
+    return changes;
+}
+
+WrittenBlock encode_changes(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block, BlockChanges changes,
+                            const TensorSeed& seed, WriteWorker& worker) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     written.encoded.changed_elements = changes.count();
     if (changes.empty()) return written;
     written.touched = touched_sums(old_block, changes, seed, range.first_word());
-    const DtypeTraits& traits = traits_of(schema_->tensors()[range.tensor].dtype);
-    if (codec_ == Codec::kCompact) {
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    if (codec == Codec::kCompact) {
         worker.encoder.encode(old_block, changes, traits, written.encoded.coded);
-    } else if (codec_ == Codec::kSwift) {
+    } else if (codec == Codec::kSwift) {
         worker.swift.encode(old_block, changes, traits, written.encoded.coded);
     }
     written.changes = std::move(changes);

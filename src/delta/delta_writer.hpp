@@ -42,6 +42,13 @@ WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRang
                           std::span<const std::byte> new_block, const TensorSeed& seed,
                           WriteWorker& worker, bool keep_changes = false);
 
+/// The same, with the changes known already. They hold bits that differ from the old ones.
+WrittenBlock encode_changes(Codec codec, const TensorInfo& tensor, const BlockRange& range,
+                            std::span<const std::byte> old_block, BlockChanges changes,
+                            const TensorSeed& seed, WriteWorker& worker);
+/// What was found without the old bits, and those.
+BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block);
+
 class DeltaWriter {
   public:
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
@@ -53,7 +60,7 @@ class DeltaWriter {
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
                         std::span<const std::byte> new_block, const TensorSeed& seed,
                         WriteWorker& worker) const;
-    /// As encode(), with the changes known already. They hold bits that differ from the old ones.
+    /// As encode(), with the changes known already.
     WrittenBlock encode_changes(const BlockRange& range, std::span<const std::byte> old_block,
                                 BlockChanges changes, const TensorSeed& seed,
                                 WriteWorker& worker) const;
@@ -62,7 +69,6 @@ class DeltaWriter {
     /// `base` is the digest of the whole old state.
     Result<DiffReport> finish(const StateDigest& base, std::uint64_t step,
                               Keep keep = Keep::kForGood);
-
     const StateDigest& old_state() const { return old_state_; }
 
   private:
@@ -77,49 +83,5 @@ class DeltaWriter {
     StateDigest old_state_;
     ChangeBuffer* kept_ = nullptr;
 };
-
-/// As diff(), between weights wherever they lie. The schemas must be the same.
-Result<DiffReport> diff_weights(const Weights& old_state, const Weights& new_state,
-                                const std::filesystem::path& delta, const DiffOptions& options);
-/// The stream is read once, from its beginning; what changed is also put into `kept`.
-Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state,
-                               const std::filesystem::path& delta, const DiffOptions& options,
-                               Keep keep = Keep::kForGood, ChangeBuffer* kept = nullptr);
-
-struct FoundChanges {
-    StateDigest base;  // of the old state as it was read
-    std::uint64_t changed_elements = 0;
-};
-/// What diff_stream() would write, put into `kept` alone: write_buffered() can write it later, when
-/// the stream's memory is another's. When it is too much to be kept there is no result in `kept`.
-Result<FoundChanges> find_changes(const Weights& old_state, WeightStream& new_state,
-                                  const DiffOptions& options, ChangeBuffer& kept);
-
-/// What others found to have changed since `base`, whose digest is `known`. kWrongBase when it did
-/// not hold the old bits they name.
-Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
-                                 ChangeStream& changes, const std::filesystem::path& delta,
-                                 const DiffOptions& options, Keep keep = Keep::kForGood,
-                                 ChangeBuffer* kept = nullptr);
-
-/// What was found to have changed since `base`, block by block; the old bits are taken from there.
-Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
-                                  std::span<const MovedBlock> blocks,
-                                  const std::filesystem::path& delta, const DiffOptions& options,
-                                  Keep keep = Keep::kForGood);
-
-/// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
-/// the end of the second. Reads only the blocks that either touches.
-Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
-                                const std::filesystem::path& first_delta,
-                                const std::filesystem::path& second_delta,
-                                const std::filesystem::path& output, const DiffOptions& options,
-                                ChangeBuffer* kept = nullptr);
-
-/// The same for two lists of changes that are kept: how many are left, and in `kept` which. They
-/// hold no old bits.
-Result<std::uint64_t> rebase_buffered(const Weights& base, std::span<const MovedBlock> first,
-                                      std::span<const MovedBlock> second, unsigned threads,
-                                      ChangeBuffer& kept);
 
 }  // namespace wisp

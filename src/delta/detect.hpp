@@ -29,6 +29,22 @@ class Detector {
               std::size_t first, const BlockRange& range, const ScanDigest& digest,
               BlockChanges& changes);
 
+    /// The same of all parts of the block; new_part(first, count) gives the new elements of one.
+    /// Replaces `changes`.
+    template <class NewPart>
+    void find_all(std::span<const std::byte> old_block, NewPart&& new_part, const BlockRange& range,
+                  const TensorSeed& seed, StateDigest& old_state, BlockChanges& changes) {
+        const std::size_t width = range.element_bytes;
+        changes.clear();
+        changes.element_bytes = range.element_bytes;
+        for (std::size_t first = 0; first < range.element_count; first += kDetectElements) {
+            const std::size_t count =
+                std::min<std::uint64_t>(kDetectElements, range.element_count - first);
+            find(old_block.subspan(first * width, count * width), new_part(first, count), first,
+                 range, {&seed, range.first_word() + first * width / 8, &old_state}, changes);
+        }
+    }
+
     /// Both blocks are the elements of `range`. With `digest_old` the old block's digest is taken
     /// in the same pass over memory.
     void detect(std::span<const std::byte> old_block, std::span<const std::byte> new_block,

@@ -7,6 +7,7 @@
 #include "checkpoint/block_feed.hpp"
 #include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "wisp/control.hpp"
 #include "wisp/delta.hpp"
 

@@ -3,6 +3,7 @@
 
 #include "checkpoint/block_feed.hpp"
 #include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 
 namespace wisp {
 
@@ -25,22 +26,15 @@ Result<FoundChanges> find_changes(const Weights& old_state, WeightStream& new_st
             FoundBlock block;
             if (overflowed) return block;  // somebody else will read all of it again
             const BlockRange range = feed.range(index);
-            const std::size_t width = range.element_bytes;
-            const auto old_block = range.of(old_state.bytes(range.tensor));
             WriteWorker& worker = workers[thread];
-            BlockChanges& changes = worker.found.changes;
-            changes.clear();
-            changes.element_bytes = range.element_bytes;
-            for (std::size_t first = 0; first < range.element_count; first += kDetectElements) {
-                const std::size_t count =
-                    std::min<std::uint64_t>(kDetectElements, range.element_count - first);
-                worker.detector.find(old_block.subspan(first * width, count * width),
-                                     feed.part(index, first, count, worker.rounded), first, range,
-                                     {&seeds[range.tensor], range.first_word() + first * width / 8,
-                                      &block.old_state},
-                                     changes);
-            }
-            block.changes = changes;  // in as much memory as they take, and no more
+            worker.detector.find_all(
+                range.of(old_state.bytes(range.tensor)),
+                [&](std::size_t first, std::size_t count) {
+                    return feed.part(index, first, count, worker.rounded);
+                },
+                range, seeds[range.tensor], block.old_state, worker.found.changes);
+            // In as much memory as they take, and no more.
+            block.changes = worker.found.changes;
             return block;
         },
         [&](std::uint64_t index, FoundBlock block) -> Result<void> {

@@ -22,6 +22,7 @@ const char* kind_name(std::span<const std::byte> block) {
         case BlockKind::kRaw: return "raw";
         case BlockKind::kSplit: return "split";
         case BlockKind::kSwift: return "swift";
+        case BlockKind::kSteps: return "steps";
     }
     return "unknown";
 }

@@ -25,17 +25,26 @@ std::byte* block_of(MutableWeights& weights, const MovedBlock& moved) {
 Result<ApplyReport> move_weights(MutableWeights& weights, const MoveRequest& request,
                                  std::vector<MovedBlock>& kept) {
     kept.clear();
-    auto report = deliver_changes(
-        weights, request.known, *request.deltas, request.threads,
-        [&](MovedBlock block) -> Result<void> {
-            if (kept.empty() && request.enter && *request.enter) {
-                WISP_ASSIGN(*request.entered, (*request.enter)());
-            }
-            kept.push_back(std::move(block));
-            write_block(weights, kept.back());
-            return {};
-        },
-        request.wanted);
+    const auto enter = [&]() -> Result<void> {
+        if (!kept.empty() || !request.enter || !*request.enter) return {};
+        WISP_ASSIGN(*request.entered, (*request.enter)());
+        return {};
+    };
+    const ChangeTakers take = {[&](MovedBlock block) -> Result<void> {
+                                   WISP_TRY(enter());
+                                   kept.push_back(std::move(block));
+                                   write_block(weights, kept.back());
+                                   return {};
+                               },
+                               [&](std::vector<MovedBlock> blocks) -> Result<void> {
+                                   if (blocks.empty()) return {};
+                                   WISP_TRY(enter());
+                                   kept = std::move(blocks);
+                                   write_blocks(weights, kept, request.threads);
+                                   return {};
+                               }};
+    auto report = deliver_changes(weights, request.known, *request.deltas, request.threads, take,
+                                  request.wanted);
     if (!report) undo_move(weights, kept);
     return report;
 }

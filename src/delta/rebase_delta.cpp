@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 
 namespace wisp {
 namespace {

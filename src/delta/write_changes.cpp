@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "checkpoint/blocks.hpp"
 #include "delta/delta_writer.hpp"
-#include "kernel/scatter.hpp"
+#include "delta/diff_weights.hpp"
 
 namespace wisp {
 namespace {
@@ -37,6 +37,7 @@ Result<std::vector<std::size_t>> cut_into_blocks(const TensorChanges& found,
     return starts;
 }
 
+/// Those with positions from `from` to `to`, held against the old block.
 Result<BlockChanges> changes_of_block(const TensorChanges& found, std::size_t from, std::size_t to,
                                       const BlockRange& range,
                                       std::span<const std::byte> old_block) {
@@ -75,8 +76,6 @@ class ListWriter {
                     DeltaWriter::create(delta, options.codec, base.schema(), kLog2BlockElements));
         return ListWriter(base, std::move(writer), options.threads);
     }
-    void keep_in(ChangeBuffer* kept) { writer_.keep_in(kept); }
-
     std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
         return grid_.first_of(tensor) + (first_element >> kLog2BlockElements);
     }
@@ -99,6 +98,19 @@ class ListWriter {
             [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
                 WISP_TRY(pass_over(block_at(index)));
                 return writer_.add(grid_[next_++], std::move(block));
+            });
+    }
+
+    /// The old bits are taken from the base.
+    Result<void> write(std::span<const MovedBlock> blocks) {
+        return write(
+            blocks.size(),
+            [&](std::uint64_t index) {
+                return block_of(blocks[index].tensor, blocks[index].first_element);
+            },
+            [&](std::uint64_t index, const BlockRange&,
+                std::span<const std::byte> old_block) -> Result<BlockChanges> {
+                return with_old_bits(blocks[index].changes, old_block);
             });
     }
 
@@ -131,12 +143,14 @@ class ListWriter {
 
 }  // namespace
 
-Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
-                                 ChangeStream& stream, const std::filesystem::path& delta,
-                                 const DiffOptions& options, Keep keep, ChangeBuffer* kept) {
+Result<std::optional<DiffReport>> take_changes(const Weights& base, const StateDigest& known,
+                                               ChangeStream& stream,
+                                               const std::filesystem::path& delta,
+                                               const DiffOptions& options, ChangeBuffer& kept) {
     const Schema& schema = base.schema();
-    WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
-    writer.keep_in(kept);
+    const BlockGrid grid(schema, kLog2BlockElements);
+    std::optional<ListWriter> writer;
+    std::uint64_t next = 0;  // block
     for (;;) {
         WISP_ASSIGN(const TensorChanges found, stream.next());
         if (found.positions.empty()) break;
@@ -144,15 +158,35 @@ Result<DiffReport> write_changes(const Weights& base, const StateDigest& known,
             return fail(ErrorKind::kInvalid, "there are changes of a tensor the schema has not");
         }
         WISP_ASSIGN(const auto starts, cut_into_blocks(found, schema.tensors()[found.tensor]));
-        const std::uint64_t first = writer.block_of(found.tensor, found.first_element);
-        WISP_TRY(writer.write(
-            starts.size() - 1, [&](std::uint64_t index) { return first + index; },
-            [&](std::uint64_t index, const BlockRange& range,
-                std::span<const std::byte> old_block) {
-                return changes_of_block(found, starts[index], starts[index + 1], range, old_block);
-            }));
+        const std::uint64_t first =
+            grid.first_of(found.tensor) + (found.first_element >> kLog2BlockElements);
+        if (first < next) {
+            return fail(ErrorKind::kInvalid, "changes must come in the order of the schema");
+        }
+        std::vector<MovedBlock> blocks;
+        for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+            const BlockRange range = grid[first + i];
+            WISP_ASSIGN(BlockChanges changes,
+                        changes_of_block(found, starts[i], starts[i + 1], range,
+                                         range.of(base.bytes(range.tensor))));
+            blocks.push_back({range.tensor, range.first_element, std::move(changes)});
+        }
+        next = first + blocks.size();
+        std::size_t done = 0;
+        for (; !writer && done < blocks.size() && kept.has_room(blocks[done].changes); ++done) {
+            MovedBlock& block = blocks[done];
+            kept.keep(block.tensor, block.first_element, std::move(block.changes));
+        }
+        if (done == blocks.size()) continue;
+        if (!writer) {
+            WISP_ASSIGN(writer, ListWriter::create(base, delta, options));
+            WISP_TRY(writer->write(kept.give_up()));
+        }
+        WISP_TRY(writer->write(std::span(blocks).subspan(done)));
     }
-    return writer.finish(known, options, keep);
+    if (!writer) return std::optional<DiffReport>{};
+    WISP_ASSIGN(DiffReport report, writer->finish(known, options, Keep::kForNow));
+    return std::optional(report);
 }
 
 Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
@@ -160,19 +194,7 @@ Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
                                   const std::filesystem::path& delta, const DiffOptions& options,
                                   Keep keep) {
     WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
-    WISP_TRY(writer.write(
-        blocks.size(),
-        [&](std::uint64_t index) {
-            return writer.block_of(blocks[index].tensor, blocks[index].first_element);
-        },
-        [&](std::uint64_t index, const BlockRange&,
-            std::span<const std::byte> old_block) -> Result<BlockChanges> {
-            BlockChanges changes = blocks[index].changes;
-            changes.old_bits.resize(changes.new_bits.size());
-            gather(old_block.data(), changes.positions, changes.element_bytes,
-                   changes.old_bits.data());
-            return changes;
-        }));
+    WISP_TRY(writer.write(blocks));
     return writer.finish(known, options, keep);
 }
 

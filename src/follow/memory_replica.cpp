@@ -156,17 +156,26 @@ class MemoryReplica : public Replica {
                                          const ReplicaRecord& after) {
         std::shared_ptr<void> writing;
         bool wrote = false;
-        auto report = deliver_changes(
-            *weights_, at_->state, deltas, options_.threads,
-            [&](const MovedBlock& block) -> Result<void> {
-                if (!wrote) {
-                    WISP_ASSIGN(writing, enter());
-                }
-                wrote = true;
-                write_block(*weights_, block);
-                return {};
-            },
-            after.state);
+        const auto begin = [&]() -> Result<void> {
+            if (!wrote) {
+                WISP_ASSIGN(writing, enter());
+            }
+            wrote = true;
+            return {};
+        };
+        const ChangeTakers take = {[&](const MovedBlock& block) -> Result<void> {
+                                       WISP_TRY(begin());
+                                       write_block(*weights_, block);
+                                       return {};
+                                   },
+                                   [&](const std::vector<MovedBlock>& blocks) -> Result<void> {
+                                       if (blocks.empty()) return {};
+                                       WISP_TRY(begin());
+                                       write_blocks(*weights_, blocks, options_.threads);
+                                       return {};
+                                   }};
+        auto report =
+            deliver_changes(*weights_, at_->state, deltas, options_.threads, take, after.state);
         if (!report) {
             if (wrote) WISP_TRY(discard());
             return report;

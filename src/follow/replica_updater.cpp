@@ -201,7 +201,7 @@ Result<bool> ReplicaUpdater::try_once(Lineage& history, const Aim& aim) {
     request.target = *target;
     request.floor = head.commit.floor;
     request.avoid = avoid_;
-    if (at_.state_seq != 0 && replica_.weights() != nullptr) request.here = state_of(at_);
+    if (at_.state_seq != 0 && replica_.has_state()) request.here = state_of(at_);
     WISP_ASSIGN(request.base, base_digest());
     const auto plan = plan_fetch(manifest, request);
     if (!plan) return std::unexpected(no_way(manifest, *target));

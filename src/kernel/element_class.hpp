@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "wisp/schema.hpp"
 
@@ -39,9 +40,16 @@ struct ClassWindow {
     std::uint8_t top = 0;  // the highest class
 
     std::uint8_t class_of(std::uint8_t exponent) const {
-        return static_cast<std::uint8_t>(std::min<int>(std::max<int>(exponent, low) - low, top));
+        // All of it in bytes, which vectors hold most of.
+        const auto above = static_cast<std::uint8_t>(std::max(exponent, low) - low);
+        return std::min(above, top);
     }
 };
+
+/// Exponents into classes, in place.
+inline void classify(ClassWindow window, std::span<std::uint8_t> exponents) {
+    for (std::uint8_t& exponent : exponents) exponent = window.class_of(exponent);
+}
 
 /// The hazard weight of each class, at most kMaxWeight; bytes apart, as the vector kernels want.
 inline constexpr std::uint32_t kMaxWeight = 30720;

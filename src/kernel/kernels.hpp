@@ -10,36 +10,10 @@
 #include <span>
 #include <string_view>
 
-#include "kernel/element_class.hpp"
-#include "kernel/mix.hpp"
+#include "kernel/kernel_data.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
-
-/// Whether a scan also adds the mix of every word of the old block to a digest.
-struct ScanDigest {
-    const TensorSeed* seed = nullptr;  // null: no
-    std::uint64_t first_word = 0;
-    StateDigest* digest = nullptr;
-};
-
-/// 64 elements of which some changed, as scan_weighted() finds them; fewer at the end of a block.
-struct ChangedGroup {
-    std::size_t first;              // index of the first element
-    std::uint64_t mask;             // bit i: element first + i changed
-    std::uint64_t start;            // the weight of all elements before `first`
-    const std::uint8_t* exponents;  // of the old elements
-    const std::uint32_t* sums;      // the weights of each eight of them
-};
-
-struct WeightedScan {
-    ExponentField field;
-    ClassWindow window;
-    WeightTable weights;
-    ScanDigest digest;
-    void (*take)(void* taker, const ChangedGroup& group);
-    void* taker;
-};
 
 struct Kernels {
     std::string_view name;
@@ -67,6 +41,35 @@ struct Kernels {
     /// `count` is a multiple of 64.
     void (*weigh)(const std::uint8_t* exponents, std::size_t count, const ClassWindow& window,
                   const WeightTable& weights, std::uint32_t* sums, std::uint32_t* totals);
+
+    /// What differs between two blocks, without a list of it.
+    Comparison (*compare)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                          unsigned element_bytes, const TensorSeed& seed, std::uint64_t first_word);
+
+    /// scan() that also puts the elements at the positions side by side, and counts from `first`.
+    /// There is room for `count` of each; what is behind those found may be overwritten.
+    std::size_t (*list_changes)(const std::byte* old_bits, const std::byte* new_bits,
+                                std::size_t count, unsigned element_bytes, std::uint32_t first,
+                                const ChangeRoom& room);
+
+    /// The step from each old element to the new one, zigzag: 0, -1, +1, -2 … are 0, 1, 2, 3 ….
+    /// With `sign_magnitude` the elements are floats. `capped` are the same, at most 255.
+    void (*take_steps)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
+                       unsigned element_bytes, bool sign_magnitude, std::byte* steps,
+                       std::uint8_t* capped);
+    /// The new elements where those steps lead. `steps` is aligned to its elements.
+    void (*follow_steps)(const std::byte* old_bits, const std::byte* steps, std::size_t count,
+                         unsigned element_bytes, bool sign_magnitude, std::byte* new_bits);
+
+    /// The next `count` tokens, a multiple of kTokenStates, each of its class. There is a word left
+    /// for every one of them.
+    void (*take_tokens)(TokenSource& source, const std::uint8_t* classes, std::size_t count,
+                        std::uint8_t* tokens);
+
+    /// Puts down so many tokens, the last first; the vector ones a multiple of kTokenStates. There
+    /// is room for a word for every one of them and kTokenStates more.
+    void (*put_tokens)(TokenSink& sink, const std::uint8_t* classes, std::size_t count,
+                       const std::uint8_t* tokens);
 
     /// float32 to bf16, to the nearest, ties to even; whatever NaN becomes kBf16Nan. `to` is
     /// aligned to its elements.

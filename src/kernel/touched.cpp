@@ -1,8 +1,10 @@
 #include "kernel/touched.hpp"
 
+#include <array>
 #include <cstring>
 
 #include "kernel/elements.hpp"
+#include "kernel/kernels.hpp"
 
 namespace wisp {
 namespace {
@@ -63,6 +65,39 @@ TouchedSums touched_sums_of(std::size_t first, const OverlaidBlock& old_block,
     return sums;
 }
 
+/// The same where much changed: the new words are made a few at a time, and whole vectors of them
+/// mixed.
+template <class T>
+TouchedSums dense_touched_sums(std::size_t first, std::span<const std::byte> old_block,
+                               const BlockChanges& changes, const TensorSeed& seed,
+                               std::uint64_t first_word) {
+    constexpr std::size_t kPart = 1024;  // elements, of whole words
+    std::array<std::byte, kPart * sizeof(T)> new_part;
+    TouchedSums sums;
+    for (std::size_t i = first; i < changes.count();) {
+        const std::size_t start = changes.positions[i] / kPart * kPart;
+        const std::size_t at = start * sizeof(T);
+        const std::size_t size = std::min(new_part.size(), old_block.size() - at);
+        std::memcpy(new_part.data(), old_block.data() + at, size);
+        for (; i < changes.count() && changes.positions[i] < start + kPart; ++i) {
+            std::memcpy(new_part.data() + (changes.positions[i] - start) * sizeof(T),
+                        changes.new_bits.data() + i * sizeof(T), sizeof(T));
+        }
+        sums += active_kernels()
+                    .compare(old_block.data() + at, new_part.data(), size / sizeof(T), sizeof(T),
+                             seed, first_word + at / 8)
+                    .touched;
+    }
+    return sums;
+}
+
+/// Whether at least an eighth changed between the first of them and the last.
+bool are_dense(std::size_t first, const BlockChanges& changes) {
+    constexpr std::size_t kFew = 4096;
+    const std::size_t count = changes.count() - first;
+    return count >= kFew && changes.positions.back() - changes.positions[first] < 8 * count;
+}
+
 }  // namespace
 
 TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
@@ -74,7 +109,9 @@ TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
                               const BlockChanges& changes, const TensorSeed& seed,
                               std::uint64_t first_word) {
     return with_element_type(changes.element_bytes, [&]<class T>(T) {
-        return touched_sums_of<T>(first, old_block, changes, seed, first_word);
+        return old_block.over == nullptr && are_dense(first, changes)
+                   ? dense_touched_sums<T>(first, old_block.bytes, changes, seed, first_word)
+                   : touched_sums_of<T>(first, old_block, changes, seed, first_word);
     });
 }
 

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/elements.hpp"
+#include "kernel/mixer_inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace wisp::HWY_NAMESPACE {
@@ -18,62 +19,6 @@ Kernels vector_kernels() {
 }
 
 #else
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr std::size_t kAheadBytes = 4096;
-
-template <class T>
-const T* lanes_at(const std::byte* bytes) {
-    return reinterpret_cast<const T*>(bytes);
-}
-
-/// Sums of both halves of the digest, with the keys of the next words kept ready.
-class Mixer {
-    using D64 = hn::ScalableTag<std::uint64_t>;
-    using D32 = hn::Repartition<std::uint32_t, D64>;
-    using V = hn::Vec<D64>;
-
-  public:
-    Mixer(const TensorSeed& seed, std::uint64_t first_word)
-        : key_a_(first_keys(seed.a + first_word * kKeyStrideA, kKeyStrideA)),
-          key_b_(first_keys(seed.b + first_word * kKeyStrideB, kKeyStrideB)),
-          stride_a_(hn::Set(D64(), hn::Lanes(D64()) * kKeyStrideA)),
-          stride_b_(hn::Set(D64(), hn::Lanes(D64()) * kKeyStrideB)),
-          sum_a_(hn::Zero(D64())),
-          sum_b_(hn::Zero(D64())) {}
-
-    HWY_INLINE void add(V words) {
-        sum_a_ = hn::Add(sum_a_, fold(words, key_a_));
-        sum_b_ = hn::Add(sum_b_, fold(words, key_b_));
-        key_a_ = hn::Add(key_a_, stride_a_);
-        key_b_ = hn::Add(key_b_, stride_b_);
-    }
-
-    StateDigest sum() const { return {total(sum_a_), total(sum_b_)}; }
-
-  private:
-    /// GCC 12 reduces 64-bit lanes as signed numbers, which these sums overflow.
-    static std::uint64_t total(V sums) {
-        HWY_ALIGN std::uint64_t lanes[HWY_MAX_BYTES / 8];
-        hn::Store(sums, D64(), lanes);
-        std::uint64_t sum = 0;
-        for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) sum += lanes[i];
-        return sum;
-    }
-    static V first_keys(std::uint64_t key, std::uint64_t stride) {
-        HWY_ALIGN std::uint64_t keys[HWY_MAX_BYTES / 8];
-        for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) keys[i] = key + i * stride;
-        return hn::Load(D64(), keys);
-    }
-    static HWY_INLINE V fold(V words, V key) {
-        const V keyed = hn::Xor(words, key);
-        const auto low = hn::BitCast(D32(), keyed);
-        const auto high = hn::BitCast(D32(), hn::ShiftRight<32>(keyed));
-        return hn::Add(hn::MulEven(low, high), words);
-    }
-    V key_a_, key_b_, stride_a_, stride_b_, sum_a_, sum_b_;
-};
 
 /// Takes the exponents of elements as bytes.
 template <class T>
@@ -372,7 +317,15 @@ void round_to_bf16(const std::byte* from, std::size_t count, std::byte* to) {
 
 Kernels vector_kernels() {
     const std::string_view name = hwy::TargetName(HWY_TARGET);
-    return {name, scan, scan_weighted, mix_bytes, take_exponents, weigh, round_to_bf16};
+    Kernels table = kReferenceKernels;
+    table.name = name;
+    table.scan = scan;
+    table.scan_weighted = scan_weighted;
+    table.mix_bytes = mix_bytes;
+    table.take_exponents = take_exponents;
+    table.weigh = weigh;
+    table.round_to_bf16 = round_to_bf16;
+    return table;
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -391,6 +344,7 @@ std::vector<Kernels> vector_kernels_of_this_machine() {
         if ((bits & -bits) == HWY_SCALAR) continue;
         hwy::SetSupportedTargetsForTest(bits & -bits);
         tables.push_back(HWY_DYNAMIC_DISPATCH(vector_kernels)());
+        set_dense_kernels(tables.back());
     }
     hwy::SetSupportedTargetsForTest(0);
     return tables;

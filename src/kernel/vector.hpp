@@ -9,4 +9,7 @@ namespace wisp {
 
 std::vector<Kernels> vector_kernels_of_this_machine();
 
+/// Those of vector_dense.cpp, of the instruction set that Highway is told to use.
+void set_dense_kernels(Kernels& table);
+
 }  // namespace wisp

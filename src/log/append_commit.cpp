@@ -109,6 +109,20 @@ Result<std::optional<CommitLog::Appended>> CommitLog::take_slot(std::uint64_t se
     return resolve(seq, object, is_taken, created ? unread : created.error(), head);
 }
 
+/// Whether a tombstone stands where there was a commit. Anybody may have put it there; but what was
+/// committed above it was built on that commit, or stepped over it.
+Result<bool> CommitLog::was_given_up(std::uint64_t seq) const {
+    WISP_ASSIGN(SlotLook above, look_at(seq));
+    if (!above.entry) return false;
+    std::uint64_t below = above.entry->commit.previous.seq;
+    while (below > seq) {
+        WISP_ASSIGN(const Slot slot, read(below));
+        if (!slot.entry) return true;  // given up with it
+        below = slot.entry->commit.previous.seq;
+    }
+    return below == seq;
+}
+
 /// An answer that did not come, or "already there", may be one's own success: the object tells.
 Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const std::string& object,
@@ -136,8 +150,8 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
             return Appended{ours, std::move(*slot->entry)};
         }
         if (slot->kind == Slot::Kind::kBuried) {
-            WISP_ASSIGN(const SlotLook above, look_at(seq));
-            if (above.entry) {
+            WISP_ASSIGN(const bool given_up, was_given_up(seq));
+            if (given_up) {
                 return fail(ErrorKind::kFenced,
                             fmt::format("commit {} of {} was written and given up long ago: this "
                                         "writer slept; open the run again",

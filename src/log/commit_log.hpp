@@ -112,6 +112,7 @@ class CommitLog {
     Result<std::optional<Appended>> take_slot(std::uint64_t seq, const std::string& object,
                                               const HeadLook& head) const;
     Result<void> check_not_behind(std::uint64_t seq);
+    Result<bool> was_given_up(std::uint64_t seq) const;
     Result<std::optional<Appended>> resolve(std::uint64_t seq, const std::string& object,
                                             bool is_taken, const Error& doubt,
                                             const HeadLook& head) const;

@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/block_feed.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "publish/step_publisher.hpp"
 
 namespace wisp {
@@ -60,9 +60,17 @@ Result<void> StepPublisher::require_state(const StateDigest& read) const {
 Result<PreparedStep> StepPublisher::prepare_changes(ChangeStream& changes, std::uint64_t step) {
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(changes.schema(), step));
-    WISP_ASSIGN(prepared.diff,
-                write_changes(*baseline_.weights(), at_.state, changes, prepared.delta.path(),
-                              diff_options(step), Keep::kForNow, &prepared.changes));
+    WISP_ASSIGN(const auto written,
+                take_changes(*baseline_.weights(), at_.state, changes, prepared.delta.path(),
+                             diff_options(step), prepared.changes));
+    if (written) {
+        prepared.diff = *written;
+    } else {
+        prepared.coded = false;
+        prepared.diff.base = at_.state;
+        prepared.diff.changed_elements = prepared.changes.changed_elements();
+        prepared.diff.total_elements = changes.schema().total_elements();
+    }
     prepared.seconds = timer.seconds();
     return prepared;
 }

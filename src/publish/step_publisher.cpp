@@ -10,7 +10,7 @@
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "follow/replica_updater.hpp"
 #include "publish/guarded_replica.hpp"
 #include "wisp/follower.hpp"

@@ -10,7 +10,7 @@
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "delta/delta_layout.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "log/run_keys.hpp"
 #include "trl/trl_replay.hpp"
 #include "wisp/control.hpp"

@@ -13,7 +13,7 @@
 #include "checkpoint/shard_index.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/delta_layout.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "delta/verified_delta.hpp"
 #include "wisp/trl_layout.hpp"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "base/parallel.hpp"
+#include "base/parallel_by_size.hpp"
 #include "expect_result.hpp"
 
 namespace wisp::testing {
@@ -131,6 +131,27 @@ TEST_P(OrderedParallel, EndsWhenTheConsumerFails) {
         });
     EXPECT_EQ(outcome_of(result), "no_space");
     EXPECT_EQ(last, 33U);
+}
+
+TEST_P(OrderedParallel, HandsOutSmallPiecesTogetherAndInOrder) {
+    std::uint64_t next = 0;
+    value_of(ordered_parallel_by_size<std::uint64_t>(
+        5000, threads(), [](std::uint64_t i) { return i % 7 == 0 ? 300'000U : i % 900; },
+        [](std::uint64_t i, unsigned) -> Result<std::uint64_t> { return i * i; },
+        [&](std::uint64_t i, std::uint64_t value) -> Result<void> {
+            EXPECT_EQ(i, next++);
+            EXPECT_EQ(value, i * i);
+            return {};
+        }));
+    EXPECT_EQ(next, 5000U);
+    const auto failed = ordered_parallel_by_size<int>(
+        5000, threads(), [](std::uint64_t) { return 1U; },
+        [](std::uint64_t i, unsigned) -> Result<int> {
+            if (i >= 70) return fail(ErrorKind::kCorrupt, std::to_string(i));
+            return 0;
+        },
+        [](std::uint64_t, int) -> Result<void> { return {}; });
+    EXPECT_EQ(text_of(failed), "70");
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, OrderedParallel, ::testing::Values(1U, 2U, 3U, 8U));

@@ -40,6 +40,22 @@ TEST(BlockKinds, WeightsThatAllChangedAreSplit) {
     EXPECT_LT(coded.size(), old_block.size());
 }
 
+TEST(BlockKinds, ManyChangesAreStepsOfEveryElement) {
+    Rng rng(2);
+    const Bytes old_block = random_block(kBf16, Content::kWeights, 50'000, rng);
+    std::size_t before = 0;
+    for (const double share : {0.1, 0.3, 0.6, 1.0}) {
+        const Bytes new_block = changed_copy(old_block, kBf16, share, Change::kUlp, rng);
+        const Bytes coded = encoded(old_block, new_block, kBf16);
+        EXPECT_EQ(kind_of(coded), BlockKind::kSteps);
+        // A yes or no for each, and a sign for those that changed.
+        EXPECT_LT(static_cast<double>(coded.size()), 50'000 * (0.95 + share) / 8 + 1000);
+        before = coded.size();
+    }
+    EXPECT_LT(before, 50'000U / 8 + 1000)
+        << "where all changed there is nothing to say but the sign";
+}
+
 TEST(BlockKinds, NoiseIsRaw) {
     Rng rng(3);
     const Bytes old_block = random_block(kBf16, Content::kRandom, 50'000, rng);
@@ -79,7 +95,7 @@ TEST(BlockDecoder, TakesNoBytesAsNoChanges) {
 TEST(BlockDecoder, RefusesUnknownKindsAsUnsupported) {
     BlockDecoder decoder;
     BlockChanges changes;
-    for (const int kind : {0, 4, 5, 255}) {
+    for (const int kind : {0, 4, 6, 255}) {
         const Bytes coded = {static_cast<std::byte>(kind), std::byte{1}};
         EXPECT_EQ(outcome_of(decoder.decode(coded, Bytes(64), kBf16, changes)), "unsupported");
     }
@@ -104,16 +120,6 @@ TEST(BlockDecoder, RefusesASplitBlockForMoreOrFewerElements) {
     BlockChanges changes;
     for (const std::size_t count : {0U, 1U, 4999U, 5001U}) {
         EXPECT_EQ(outcome_of(decoder.decode(coded, Bytes(count * 2), kBf16, changes)), "corrupt");
-    }
-}
-
-TEST(SplitEncoder, AppendsNothingWhenItWouldNotBeSmaller) {
-    Rng rng(6);
-    for (const unsigned width : {1U, 2U, 4U, 8U}) {
-        Bytes out = {std::byte{9}};
-        encode_split(random_block(traits_of(Dtype::kU8), Content::kRandom, 8000, rng), width, out);
-        encode_split({}, width, out);
-        EXPECT_EQ(out.size(), 1U);
     }
 }
 

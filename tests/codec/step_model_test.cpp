@@ -4,7 +4,7 @@
 #include <random>
 
 #include "codec/step_model.hpp"
-#include "codec/value_order.hpp"
+#include "kernel/value_order.hpp"
 
 namespace wisp {
 namespace {

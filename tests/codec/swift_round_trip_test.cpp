@@ -135,9 +135,9 @@ TEST(SwiftKinds, FollowFromTheCountAndTheSteps) {
     const auto kind = [&](const Bytes& new_block) {
         return static_cast<BlockKind>(encoded(old_block, new_block).at(0));
     };
-    for (const double share : {0.005, 0.3, 1.0}) {
+    for (const double share : {0.005, 0.02, 0.3, 1.0}) {
         EXPECT_EQ(kind(changed_copy(old_block, kBf16, share, Change::kUlp, rng)),
-                  BlockKind::kSwift);
+                  share < 0.1 ? BlockKind::kSwift : BlockKind::kSteps);
     }
     EXPECT_EQ(kind(random_block(kBf16, Content::kWeights, 50'000, rng)), BlockKind::kSplit);
     EXPECT_EQ(kind(random_block(kBf16, Content::kRandom, 50'000, rng)), BlockKind::kRaw);

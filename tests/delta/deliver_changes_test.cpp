@@ -20,13 +20,12 @@ struct Handed {
 std::vector<Handed> handed(const Checkpoint& base, const std::filesystem::path& delta,
                            std::uint64_t keep_bytes) {
     std::vector<Handed> all;
-    value_of(deliver_changes(
-        base, value_of(digest_of(base)), {delta}, 2,
-        [&](const MovedBlock& block) -> Result<void> {
-            all.push_back({block.tensor, block.first_element, block.changes});
-            return {};
-        },
-        std::nullopt, keep_bytes));
+    value_of(deliver_changes(base, value_of(digest_of(base)), {delta}, 2,
+                             {[&](const MovedBlock& block) -> Result<void> {
+                                 all.push_back({block.tensor, block.first_element, block.changes});
+                                 return {};
+                             }},
+                             std::nullopt, keep_bytes));
     return all;
 }
 
@@ -89,10 +88,10 @@ TEST(DeliverChanges, ReadsOfASwiftDeltasBaseWhatItTouches) {
     std::uint64_t changed = 0;
     value_of(deliver_changes(weights, value_of(digest_of(open("0"))),
                              {folder / "delta1", folder / "delta2"}, 2,
-                             [&](const MovedBlock& block) -> Result<void> {
+                             {[&](const MovedBlock& block) -> Result<void> {
                                  changed += block.changes.count();
                                  return {};
-                             }));
+                             }}));
     EXPECT_EQ(changed, 4U);  // what the first one changed, the second put back
 }
 
@@ -104,7 +103,7 @@ TEST(DeliverChanges, HandsNothingOverFromAnotherBase) {
     value_of(diff(value_of(Checkpoint::open(steps.state(0))),
                   value_of(Checkpoint::open(steps.state(1))), delta));
     const auto refused = deliver_changes(other, value_of(digest_of(other)), {delta}, 2,
-                                         [](const MovedBlock&) -> Result<void> { std::abort(); });
+                                         {[](const MovedBlock&) -> Result<void> { std::abort(); }});
     EXPECT_EQ(outcome_of(refused), "wrong_base");
 }
 

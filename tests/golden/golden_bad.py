@@ -7,7 +7,7 @@ import numpy as np
 
 from golden_craft import (
     compact, CORRUPT, directory_of, entries, INVALID, nibbles, pack, put_bit, put_step, ref, save, seal_anywhere,
-    sealed, sparse_block, sparse_header, split_block, split_file, UNSUPPORTED, Writer, WRONG_BASE,
+    sealed, sparse_block, sparse_header, split_block, split_file, steps_block, UNSUPPORTED, Writer, WRONG_BASE,
 )
 from golden_states import EXAMPLE_NEW, EXAMPLE_OLD, NEW, OLD, pair, tensor, TRL, VALUES
 
@@ -306,7 +306,7 @@ def bad_blocks(good):
     for name, (kind, quote, made) in rows.items():
         sizes = [len(made)]
         out["block_" + name] = (kind, quote, compact(EXAMPLE_OLD, EXAMPLE_NEW, directory_of((0, b"w", 14, [64], 2, sizes)), made))
-    idle = {"raw_that_changes_nothing": ("Raw and split blocks hold every element; those equal to the old ones did not change.", b"\2" + OLD),
+    idle = {"raw_that_changes_nothing": ("Raw, split and steps blocks hold every element; those equal to the old ones did not change.", b"\2" + OLD),
             "zero_bytes_that_change_nothing": ("A block of zero bytes changes nothing.", b"")}
     for name, (quote, made) in idle.items():                # though the directory says that 2 elements changed
         out["block_" + name] = (CORRUPT, quote, compact(EXAMPLE_OLD, EXAMPLE_OLD, directory_of((0, b"w", 14, [64], 2, [len(made)])), made))
@@ -325,16 +325,17 @@ def bad_integer_classes():
 
 
 def bad_split():
-    frequencies, states = "each 1 to 4096, together exactly 4096", "states, words and ends as in section 8"
+    frequencies, states = "each 1 to 4096, together exactly 4096", "| 32 × u32 | states | each at least 2^16 |"
+    ends = "After the last symbol all states MUST be exactly 2^16 and no word may be left; tokens that run out of words MUST be rejected."
     low, size = "the other bytes of each rotated element, little-endian", "| varint | stream bytes | of states and words together |"
-    presence = "bit (v mod 8) of byte floor(v / 8) is set if byte value v occurs"
+    presence = "bit (v mod 8) of byte floor(v / 8) is set if token v occurs"
     target = np.frombuffer(NEW, "<u2").copy()
     target[::2] ^= 0x8000
     new = {"w": tensor("BF16", [64], target)}
     changed = int(np.count_nonzero(target != np.frombuffer(OLD, "<u2")))
 
     def word(parts, at, value):
-        parts["stream"] = parts["stream"][:8 * at] + struct.pack("<Q", value) + parts["stream"][8 * at + 8:]
+        parts["stream"] = parts["stream"][:4 * at] + struct.pack("<I", value) + parts["stream"][4 * at + 4:]
 
     def shift(parts, by):
         parts["frequencies"][-1] += by
@@ -348,21 +349,55 @@ def bad_split():
         "one_value_more_present": (presence, lambda p: p.update(presence=b"\1" + p["presence"][1:])),
         "stream_bytes_past_the_end": (size, lambda p: p.update(size=5000)),
         "stream_bytes_huge": (size, lambda p: p.update(size=2**64 - 1)),
-        "stream_bytes_without_states": (size, lambda p: p.update(size=28)),
-        "stream_bytes_not_whole_words": (states, lambda p: p.update(stream=p["stream"] + b"\0")),
-        "stream_with_a_word_left": (states, lambda p: p.update(stream=p["stream"] + bytes(4))),
-        "stream_runs_out_of_words": (states, lambda p: [word(p, k, 1 << 31) for k in range(4)]),
-        "state_too_small": (states, lambda p: word(p, 3, 2**31 - 1)), "state_too_large": (states, lambda p: word(p, 1, 2**63)),
-        "state_ends_elsewhere": (states, lambda p: word(p, 2, struct.unpack_from("<Q", p["stream"], 16)[0] + (1 << 40))),
+        "stream_bytes_without_states": (size, lambda p: p.update(size=124)),
+        "presence_bytes_33": ("| u8 | presence bytes P | at most 32 |", lambda p: p.update(presence=p["presence"] + b"\0")),
+        "stream_bytes_not_whole_words": ("| u16 … | words | |", lambda p: p.update(stream=p["stream"] + b"\0")),
+        "stream_with_a_word_left": (ends, lambda p: p.update(stream=p["stream"] + bytes(2))),
+        "stream_runs_out_of_words": (ends, lambda p: [word(p, k, 1 << 16) for k in range(32)]),
+        "state_too_small": (states, lambda p: word(p, 3, 2**16 - 1)),
+        "state_ends_elsewhere": (ends, lambda p: word(p, 2, struct.unpack_from("<I", p["stream"], 8)[0] ^ (1 << 30))),
         "low_bytes_short": (low, lambda p: p.update(low=p["low"][:-1])), "low_bytes_long": (low, lambda p: p.update(low=p["low"] + b"\0")),
     }
     out = {}
     for name, (quote, spoil) in rows.items():
         block = split_block(new["w"][2], 2, spoil)
         out["split_" + name] = (CORRUPT, quote, compact(EXAMPLE_OLD, new, directory_of((0, b"w", 14, [64], changed, [len(block)])), block))
-    table = b"\3" + bytes(20)
-    out["split_presence_cut"] = (CORRUPT, presence, compact(EXAMPLE_OLD, new, directory_of((0, b"w", 14, [64], changed, [21])), table))
+    table = b"\3\x20" + bytes(20)
+    out["split_presence_cut"] = (CORRUPT, presence, compact(EXAMPLE_OLD, new, directory_of((0, b"w", 14, [64], changed, [22])), table))
     return out
+
+
+def bad_steps():
+    target = np.frombuffer(NEW, "<u2").copy()
+    target[::2] += np.arange(32, dtype="<u2") * 9
+    new = {"w": tensor("BF16", [64], target)}
+    changed = int(np.count_nonzero(target != np.frombuffer(OLD, "<u2")))
+    top, low = "| u8 | top | number of classes - 1, at most 7 |", "low + top at most the dtype's largest exponent"
+    behind = "unused high bits of the last byte MUST be zero, and no bytes may follow"
+    rows = {
+        "classes_9": (top, lambda p: p.update(head=bytes([8, 126]), tables=p["tables"] + b"\1\1\x80\x20" * 6)),
+        "classes_beyond_exponents": (low, lambda p: p.update(head=bytes([2, 254]))),
+        "table_missing": ("a table for each class, ascending", lambda p: p.update(head=bytes([3, 126]))),
+        "token_too_long": ("A table in which a token of 16 + 4 (n - 4) or more is present MUST be rejected.",
+                           lambda p: p.update(tables=b"".join([b"\x09" + bytes(8) + b"\1\x80\x20"] * 3))),
+        "stream_with_a_word_left": ("and no word may be left; tokens that run out of words MUST be rejected.", lambda p: p.update(stream=p["stream"] + bytes(2))),
+        "bits_short": (behind, lambda p: p.update(behind=p["behind"][:-1])), "bits_long": (behind, lambda p: p.update(behind=p["behind"] + b"\0")),
+        "bits_missing": (behind, lambda p: p.update(behind=b"")),
+        "bits_not_zero": (behind, lambda p: p.update(behind=p["behind"][:-1] + bytes([p["behind"][-1] | 128]))),
+        "header_cut": (top, lambda p: p.update(head=b"", tables=b"", stream=b"", behind=b"")),
+    }
+    out = {}
+    for name, (quote, spoil) in rows.items():
+        block = steps_block("BF16", OLD, target.tobytes(), 126, 2, spoil)
+        out["steps_" + name] = (CORRUPT, quote, compact(EXAMPLE_OLD, new, directory_of((0, b"w", 14, [64], changed, [len(block)])), block))
+    return out
+
+
+def bad_wide_steps():
+    """Of an I64 tensor, whose elements are too wide for steps."""
+    old, new = {"n": tensor("I64", [64], bytes(512))}, {"n": tensor("I64", [64], bytes([1]) + bytes(511))}
+    block = steps_block("I32", bytes(256), bytes([1]) + bytes(255), 0, 0)
+    return compact(old, new, directory_of((0, b"n", 20, [64], 1, [len(block)])), block)
 
 
 def bad_trl(good_plain):
@@ -417,7 +452,7 @@ def all_bad(good):
     out = {"container_" + name: (UNSUPPORTED if quote == "an unknown dtype" else CORRUPT, "example", quote, raw)
            for name, (quote, raw) in bad_container().items()}
     for prefix, rows in {"metadata_": bad_metadata(good["example"]), "directory_": bad_directory(good["example"]),
-                         "": bad_blocks(good["example"]) | bad_split()}.items():
+                         "": bad_blocks(good["example"]) | bad_split() | bad_steps()}.items():
         out |= {prefix + name: (kind, "example", quote, raw) for name, (kind, quote, raw) in rows.items()}
     for name, (kind, quote, raw) in bad_trl(good["plain_i32"]).items():
         base = "bf16_rl" if name.startswith(("seal", "digest")) else "example"

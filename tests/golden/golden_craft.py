@@ -108,15 +108,15 @@ class Writer:
             self.put(ref.VALUE, bits, value % (1 << bits), value % (1 << bits) + 1)
             value, count = value >> bits, count - bits
 
-    def finish(self, states=2, ends=None):
-        state, words = list(ends or [1 << 31] * states), []
+    def finish(self, states=2, ends=None, low=31, word=32):
+        state, words = list(ends or [1 << low] * states), []
         for which, bits, start, stop in reversed(self.symbols):
             frequency = stop - start
-            if state[which] >= frequency << (63 - bits):
-                words.append(state[which] % (1 << 32))
-                state[which] >>= 32
+            if state[which] >= frequency << (low + word - bits):
+                words.append(state[which] % (1 << word))
+                state[which] >>= word
             state[which] = (state[which] // frequency << bits) + state[which] % frequency + start
-        return struct.pack(f"<{states}Q{len(words)}I", *state, *reversed(words))
+        return struct.pack(f"<{states}{'Q' if word == 32 else 'I'}{len(words)}{'I' if word == 32 else 'H'}", *state, *reversed(words))
 
 
 def put_bit(writer, model, bit):
@@ -174,23 +174,60 @@ def sparse_block(dtype, old, new, low, shift, codes, spoil=lambda writer, longer
     return sparse_header(len(changed), len(codes) - 1, low, shift, codes) + writer.finish()
 
 
+def frequencies_of(tokens):
+    values = sorted(set(tokens)) or [0]
+    frequency = {v: 1 + tokens.count(v) * (4096 - len(values)) // max(len(tokens), 1) for v in values}
+    frequency[values[-1]] += 4096 - sum(frequency.values())
+    return frequency
+
+
+def table_bytes(frequency):
+    presence = bytes(sum(1 << b for b in range(8) if 8 * a + b in frequency) for a in range(max(frequency) // 8 + 1))
+    return bytes([len(presence)]) + presence + b"".join(number(frequency[v]) for v in sorted(frequency))
+
+
+def token_stream(tokens, tables):
+    """`tables`: the frequencies of each token's class."""
+    writer = Writer()
+    for i, (v, frequency) in enumerate(zip(tokens, tables)):
+        start = sum(f for w, f in frequency.items() if w < v)
+        writer.put(i % 32, 12, start, start + frequency[v])
+    return writer.finish(32, low=16, word=16)
+
+
 def split_block(new, width, spoil=None):
     """Parts of a split block, joined unless told otherwise: presence, frequencies, size, stream, low bytes."""
     bits = np.frombuffer(new, ref.WORD[width]).tolist()
     turned = [(x << 1 | x >> (8 * width - 1)) % (1 << 8 * width) for x in bits]
     high = [x >> (8 * width - 8) for x in turned]
-    values = sorted(set(high))
-    frequency = {v: 1 + high.count(v) * (4096 - len(values)) // len(high) for v in values}
-    frequency[values[-1]] += 4096 - sum(frequency.values())
-    start = dict(zip(values, np.cumsum([0, *frequency.values()]).tolist()))
-    writer = Writer()
-    for i, v in enumerate(high):
-        writer.put(i % 4, 12, start[v], start[v] + frequency[v])
-    stream = writer.finish(4)
-    parts = {"presence": bytes(sum(1 << b for b in range(8) if 8 * a + b in frequency) for a in range(32)),
-             "frequencies": list(frequency.values()), "size": None, "stream": stream,
+    frequency = frequencies_of(high)
+    parts = {"length": None, "presence": bytes(sum(1 << b for b in range(8) if 8 * a + b in frequency) for a in range(32)),
+             "frequencies": list(frequency.values()), "size": None, "stream": token_stream(high, [frequency] * len(high)),
              "low": b"".join(x.to_bytes(width, "little")[:-1] for x in turned)}
     if spoil:
         spoil(parts)
     size = len(parts["stream"]) if parts["size"] is None else parts["size"]
-    return b"\3" + parts["presence"] + b"".join(map(number, parts["frequencies"])) + number(size) + parts["stream"] + parts["low"]
+    length = len(parts["presence"]) if parts["length"] is None else parts["length"]
+    return (b"\3" + bytes([length]) + parts["presence"] + b"".join(map(number, parts["frequencies"]))
+            + number(size) + parts["stream"] + parts["low"])
+
+
+def steps_block(dtype, old, new, low, top, spoil=None):
+    """Parts of a steps block: head, tables, stream, behind."""
+    old, new = (np.frombuffer(x, ref.WORD[ref.DTYPES[dtype][2]]) for x in (old, new))
+    n, is_float = 8 * old.itemsize, ref.DTYPES[dtype][4]
+    classes = np.minimum(np.maximum(ref.exponents(dtype, old), low) - low, top).tolist()
+    tokens, behind, used = [], 0, 0
+    for x, y in zip(old.tolist(), new.tolist()):
+        s = (ref.order(y, n, is_float) - ref.order(x, n, is_float)) % (1 << n)
+        z = 2 * s if s < 1 << (n - 1) else 2 * ((1 << n) - s) - 1
+        e = max(z.bit_length() - 3, 0) if z >= 16 else 0
+        tokens.append(z if z < 16 else 16 + 4 * (e - 2) + (z >> e) % 4)
+        behind |= (z % (1 << e)) << used
+        used += e
+    tables = [frequencies_of([t for t, c in zip(tokens, classes) if c == k]) for k in range(top + 1)]
+    parts = {"head": bytes([top, low]), "tables": b"".join(map(table_bytes, tables)),
+             "stream": token_stream(tokens, [tables[c] for c in classes]), "behind": behind.to_bytes((used + 7) // 8, "little")}
+    if spoil:
+        spoil(parts)
+    return b"\5" + parts["head"] + parts["tables"] + number(len(parts["stream"])) + parts["stream"] + parts["behind"]

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from golden_craft import compact, directory_of, entries, pack, ref, save, sparse_block, split_block, varint
+from golden_craft import compact, directory_of, entries, pack, ref, save, sparse_block, split_block, steps_block, varint
 
 
 # ---- Good states ------------------------------------------------------------------------------------------
@@ -118,6 +118,12 @@ def states():
     old = bf16(rng.normal(0, 0.02, 8000))
     out["dense_steps"] = (*both({"w": ("BF16", [8000], old, nudged(rng, old, 0.9, 2))}), [])
 
+    other = np.random.default_rng(12)
+    old, small = bf16(other.normal(0, 0.02, 6000)), other.integers(0, 200, 5000).astype(np.uint8)
+    single = other.normal(0, 1, 4200).astype("<f4").view("<u4")
+    out["block_steps"] = (*both({"w": ("BF16", [6000], old, nudged(other, old, 0.3, 40)), "u": ("U8", [5000], small, nudged(other, small, 0.1)),
+                                 "f": ("F32", [4200], single, nudged(other, single, 0.9, 3000))}), [])
+
     old = rng.integers(0, 256, 70000).astype(np.uint8) & 3
     new = old.copy()
     new[[0, 65537, 65539, 69999]] += 1
@@ -178,10 +184,21 @@ def by_hand(made):
     escapes = sparse_block("BF16", OLD, y.tobytes(), 126, 24, [1, 1, 1])
     directory = directory_of((0, b"w", 14, [64], 3, [len(escapes)]))
     out["smallest_weights_largest_shift"] = ("example", EXAMPLE_OLD, far, compact(EXAMPLE_OLD, far, directory, escapes))
-    one = b"\3" + bytes(15) + b"\x80" + bytes(16) + varint(4096) + varint(32) + struct.pack("<4Q", *[1 << 31] * 4) + bytes(range(64))
+    one = b"\3\x10" + bytes(15) + b"\x80" + varint(4096) + varint(128) + struct.pack("<32I", *[1 << 16] * 32) + bytes(range(64))
     turned = b"".join(struct.pack("<H", (0x7F00 | i) >> 1 | (i & 1) << 15) for i in range(64))
     same = {"w": tensor("BF16", [64], turned)}
     changed = int(np.count_nonzero(np.frombuffer(turned, "<u2") != np.frombuffer(OLD, "<u2")))
     directory = directory_of((0, b"w", 14, [64], changed, [len(one)]))
     out["split_of_one_value"] = ("example", EXAMPLE_OLD, same, compact(EXAMPLE_OLD, same, directory, one))
+
+    rng = np.random.default_rng(11)
+    for dtype, (low, top) in {"BF16": (120, 7), "F32": (123, 3), "U8": (0, 0), "I16": (0, 0), "F8_E4M3": (8, 7)}.items():
+        width = ref.DTYPES[dtype][2]
+        x = rng.integers(0, 1 << 8 * width, 500).astype(ref.WORD[width]) if dtype != "BF16" else bf16(rng.normal(0, 0.5, 500))
+        y = nudged(rng, x, 0.6, 3)
+        y[:40] = rng.integers(0, 1 << 8 * width, 40)        # steps of every length
+        old, new = {"w": tensor(dtype, [500], x)}, {"w": tensor(dtype, [500], y)}
+        block = steps_block(dtype, x.tobytes(), y.tobytes(), low, top)
+        directory = directory_of((0, b"w", ref.DTYPES[dtype][0], [500], int(np.count_nonzero(x != y)), [len(block)]))
+        out[f"steps_{dtype.lower()}"] = (f"steps_{dtype.lower()}", old, new, compact(old, new, directory, block))
     return out

@@ -8,7 +8,7 @@ from golden_states import EXAMPLE_NEW, EXAMPLE_OLD, NEW, OLD, tensor
 
 # The states of good files that are written once more, by `wisp diff --codec swift`.
 AGAIN = ("example", "all_dtypes", "bf16_rl", "block_raw", "block_split", "block_split_f32", "many_tensors", "empty_delta",
-         "nan_zero_infinity", "tiny_tensors", "f64_wide_exponents", "long_steps", "far_positions", "dense_steps", "gap_u32")
+         "nan_zero_infinity", "tiny_tensors", "f64_wide_exponents", "long_steps", "far_positions", "dense_steps", "gap_u32", "block_steps")
 
 
 def swift_states(made):
@@ -138,7 +138,7 @@ def bad_swift():
     assert len(wordy) > 40
     rows = {
         "kind_sparse": (UNSUPPORTED, kinds, sparse_block("BF16", OLD, NEW, 126, 19, [0, 100, 0])),
-        "kind_5": (UNSUPPORTED, "Other kinds MUST be refused as unsupported.", b"\5" + block[1:]),
+        "kind_6": (UNSUPPORTED, "Other kinds MUST be refused as unsupported.", b"\6" + block[1:]),
         "kind_alone": (CORRUPT, count, b"\4"), "header_cut": (CORRUPT, chance, block[:3]),
         "count_0": (CORRUPT, count, b"\4\0" + bytes([3, 40]) + struct.pack("<2Q", 1 << 31, 1 << 31)),
         "count_65_of_64": (CORRUPT, count, swift_header(65, 0, 40, b"") + states),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from golden_craft import CORRUPT, HERE, INVALID, ref, save, sparse_block, split_file, WRONG_BASE
 from golden_states import by_hand, EXAMPLE_OLD, NEW, OLD, states, tensor
-from golden_bad import all_bad, bad_integer_classes
+from golden_bad import all_bad, bad_integer_classes, bad_wide_steps
 from golden_swift import bad_swift, swift_block, swift_by_hand, swift_states
 
 
@@ -83,7 +83,7 @@ def main():
         add_good(name, name, old, new, wisp_diff(options.wisp, save(old), save(new), arguments) if fresh else path.read_bytes())
     for name, kinds in {"example": {1}, "bf16_rl": {1}, "block_raw": {2}, "block_split": {3}, "block_split_f32": {3},
                         "block_split_u8": {3}, "far_positions": {1}, "long_steps": {1}, "empty_delta": set(), "swift_example": {4}, "swift_bf16_rl": {4}, "swift_block_raw": {2},
-                        "swift_block_split": {3}, "swift_far_positions": {4}, "swift_dense_steps": {4}, "swift_empty_delta": set()}.items():
+                        "swift_block_split": {3}, "swift_far_positions": {4}, "swift_dense_steps": {4}, "block_steps": {5}, "swift_block_steps": {5}, "swift_empty_delta": set()}.items():
         if block_kinds(good[name]) != kinds:
             print(f"{name}: blocks of kinds {block_kinds(good[name])}, not {kinds}")
     for name, (base, old, new, data) in (by_hand(made) | swift_by_hand(made)).items():
@@ -96,6 +96,7 @@ def main():
     old, raw = bad_integer_classes()
     base_for("integers", old)
     bad["block_classes_of_an_integer"] = (CORRUPT, "integers", "low + top at most the largest exponent of the dtype", raw)
+    bad["steps_of_wide_elements"] = (CORRUPT, "integers", "of elements of at most four bytes; others MUST be rejected", bad_wide_steps())
     rule = "Before it writes: the base's schema digest and state digest are those named"
     bad["base_of_another_state"] = (WRONG_BASE, "other", rule, good["example"])
     base_for("other", {"w": tensor("BF16", [64], b"\1" + OLD[1:])})

@@ -1,6 +1,8 @@
 // Every kernel table equals the reference, and the reference equals the page.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -275,6 +277,129 @@ TEST_P(KernelEquality, WeighsAsTheReferenceDoes) {
                                     expected_totals.data());
             ASSERT_EQ(sums, expected_sums);
             ASSERT_EQ(totals, expected_totals);
+        }
+    }
+}
+
+TEST_P(KernelEquality, ComparesAndListsAsTheReferenceDoes) {
+    Rng rng(width() + 500);
+    for (const std::size_t count : lengths_to_try()) {
+        for (const double share : {-1.0, 0.0, 0.1, 0.7, 1.0}) {
+            const Bytes old_block = random_block(traits(), Content::kWeights, count, rng);
+            const Bytes new_block =
+                share < 0 ? old_block : changed_copy(old_block, traits(), share, Change::kUlp, rng);
+            const Misaligned old_bits(old_block, rng() % 8);
+            const Misaligned new_bits(new_block, rng() % 8);
+            const auto compare = [&](const Kernels& kernels) {
+                return kernels.compare(old_bits.get(), new_bits.get(), count, width(), kSeed, 77);
+            };
+            const Comparison expected = compare(kReferenceKernels);
+            const Comparison got = compare(table());
+            ASSERT_EQ(got.changed, expected.changed);
+            ASSERT_EQ(got.touched.before, expected.touched.before);
+            ASSERT_EQ(got.touched.after, expected.touched.after);
+            ASSERT_EQ(got.old_state, expected.old_state);
+            ASSERT_EQ(got.old_state, table().mix_bytes(old_bits.get(), count * width(), kSeed, 77));
+            const BlockChanges changes = changes_between(old_block, new_block, traits());
+            ASSERT_EQ(got.changed, changes.count());
+            const TouchedSums touched = touched_sums(old_block, changes, kSeed, 77);
+            ASSERT_EQ(got.touched.before, touched.before);
+            ASSERT_EQ(got.touched.after, touched.after);
+
+            BlockChanges listed;
+            listed.element_bytes = width();
+            listed.positions.resize(count);
+            listed.old_bits.resize(count * width());
+            listed.new_bits.resize(count * width());
+            const std::size_t found = table().list_changes(
+                old_bits.get(), new_bits.get(), count, width(), 1000,
+                {listed.positions.data(), listed.old_bits.data(), listed.new_bits.data()});
+            listed.positions.resize(found);
+            listed.old_bits.resize(found * width());
+            listed.new_bits.resize(found * width());
+            for (std::uint32_t& position : listed.positions) position -= 1000;
+            ASSERT_EQ(listed, changes);
+        }
+    }
+}
+
+TEST_P(KernelEquality, TakesAndFollowsStepsAsTheReferenceDoes) {
+    Rng rng(width() + 600);
+    for (const std::size_t count : lengths_to_try()) {
+        for (const Content content : kAllContents) {
+            const bool floats = rng() % 2 == 0;
+            const Misaligned old_bits(random_block(traits(), content, count, rng), rng() % 8);
+            const Bytes new_block = random_block(traits(), Content::kRandom, count, rng);
+            Bytes steps(count * width());
+            Bytes expected_steps = steps;
+            std::vector<std::uint8_t> capped(count);
+            std::vector<std::uint8_t> expected = capped;
+            table().take_steps(old_bits.get(), new_block.data(), count, width(), floats,
+                               steps.data(), capped.data());
+            kReferenceKernels.take_steps(old_bits.get(), new_block.data(), count, width(), floats,
+                                         expected_steps.data(), expected.data());
+            ASSERT_EQ(steps, expected_steps);
+            ASSERT_EQ(capped, expected);
+            Bytes back(count * width());
+            table().follow_steps(old_bits.get(), steps.data(), count, width(), floats, back.data());
+            ASSERT_EQ(back, new_block);
+        }
+    }
+}
+
+/// Two classes: one of three tokens, one of a single token.
+struct TokenTables {
+    std::vector<std::uint32_t> slices = std::vector<std::uint32_t>(512);
+    std::vector<double> inverses = std::vector<double>(512);
+    std::vector<std::uint32_t> slots;
+
+    TokenTables() {
+        add(0, 0, 0, 4094);
+        add(0, 7, 4094, 1);
+        add(0, 255, 4095, 1);
+        add(1, 9, 0, 4096);
+    }
+    void add(std::uint32_t kind, std::uint32_t token, std::uint32_t start, std::uint32_t size) {
+        slices[kind << 8 | token] = start | size << kTokenBits;
+        inverses[kind << 8 | token] = 1.0 / size;
+        for (std::uint32_t i = 0; i < size; ++i) slots.push_back(token | i << 8 | (size - 1) << 20);
+    }
+};
+
+TEST_P(KernelEquality, PutsAndTakesTokensAsTheReferenceDoes) {
+    Rng rng(width() + 700);
+    const TokenTables tables;
+    for (const std::size_t count : {0U, 32U, 64U, 3200U, 32000U}) {
+        std::vector<std::uint8_t> classes(count);
+        std::vector<std::uint8_t> tokens(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            classes[i] = static_cast<std::uint8_t>(rng() % 2);
+            tokens[i] = classes[i] == 1 ? 9 : std::array<std::uint8_t, 3>{0, 7, 255}[rng() % 3];
+        }
+        const auto put = [&](const Kernels& kernels, TokenSink& sink) {
+            std::vector<std::uint16_t> words(count + kTokenStates);
+            sink = {{}, words.data(), tables.slices.data(), tables.inverses.data()};
+            // The largest states there are come first.
+            for (std::size_t i = 0; i < kTokenStates; ++i) {
+                sink.states[i] = ~0U - static_cast<std::uint32_t>(i);
+            }
+            kernels.put_tokens(sink, classes.data(), count, tokens.data());
+            words.resize(static_cast<std::size_t>(sink.next - words.data()));
+            return words;
+        };
+        TokenSink sink, expected;
+        std::vector<std::uint16_t> words = put(table(), sink);
+        ASSERT_EQ(words, put(kReferenceKernels, expected));
+        ASSERT_EQ(sink.states, expected.states);
+        std::ranges::reverse(words);
+        words.resize(words.size() + count);  // there must be one for every token
+        TokenSource source = {sink.states, std::as_bytes(std::span(words)).data(),
+                              tables.slots.data()};
+        std::vector<std::uint8_t> back(count);
+        table().take_tokens(source, classes.data(), count, back.data());
+        ASSERT_EQ(back, tokens);
+        for (std::size_t i = 0; i < kTokenStates; ++i) {
+            ASSERT_EQ(source.states[i], ~0U - static_cast<std::uint32_t>(i));
         }
     }
 }

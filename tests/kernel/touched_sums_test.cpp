@@ -14,7 +14,7 @@ TEST_P(TouchedSumsOf, MoveTheDigestFromOldToNew) {
     const DtypeTraits& traits = traits_of(GetParam());
     Rng rng(7);
     const TensorSeed seed{rng(), rng()};
-    for (const std::size_t count : {1U, 2U, 3U, 7U, 8U, 9U, 63U, 64U, 65U, 1001U}) {
+    for (const std::size_t count : {1U, 2U, 3U, 7U, 8U, 9U, 63U, 64U, 65U, 1001U, 30'001U}) {
         for (const double share : {0.0, 0.01, 0.3, 1.0}) {
             const Bytes old_block = random_block(traits, Content::kRandom, count, rng);
             const Bytes new_block =

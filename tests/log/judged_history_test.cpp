@@ -145,6 +145,21 @@ TEST_F(JudgedHistory, SigningInARunWithoutKeysIsRefused) {
     EXPECT_EQ(outcome_of(Follower::open(run_, *replica_, trusting())), "denied");
 }
 
+TEST_F(JudgedHistory, ATombstoneThatOthersSteppedOverFencesNobody) {
+    start_signed();
+    Publisher publisher = open_publisher();
+    for (std::size_t i = 0; i < 4; ++i) value_of(publisher.publish(state(i), i));
+    const std::uint64_t head = head_seq();
+    const std::string run = publisher.run();
+    put(head + 1, write_tombstone({run, head + 1, head + 2}));
+    // A job beside the trainer, which fences nobody, commits above it.
+    EXPECT_GT(value_of(compact_run(run_, maintenance())).merged, 0U);
+    EXPECT_EQ(head_seq(), head + 2);
+    const auto published = publisher.publish(state(4), 4);
+    ASSERT_TRUE(published) << published.error().text;
+    EXPECT_EQ(published->seq, head + 3);
+}
+
 TEST_F(JudgedHistory, ATombstoneAfterTheHeadOfAnUnsignedRunStopsNobody) {
     start_unsigned();
     Publisher publisher = open_publisher();

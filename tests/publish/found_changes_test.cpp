@@ -4,7 +4,7 @@
 #include "checkpoint/block_feed.hpp"
 #include "checkpoint_steps.hpp"
 #include "delta/deliver_changes.hpp"
-#include "delta/delta_writer.hpp"
+#include "delta/diff_weights.hpp"
 #include "doubles/memory_store.hpp"
 #include "gated_store.hpp"
 #include "wisp/async_publisher.hpp"

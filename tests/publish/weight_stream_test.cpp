@@ -157,6 +157,35 @@ TEST_F(Streams, ListsOfChangesMakeTheSameState) {
     EXPECT_EQ(value_of(digest_of(*joined()->weights())), value_of(read_log(run_, 1, {}))[0].state);
 }
 
+TEST_F(Streams, ListsTooLongToBeKeptMakeTheSameState) {
+    value_of(submit(trainer_, 1));
+    publisher_.reset();
+    PublishOptions little;
+    little.change_buffer_bytes = 0;
+    publisher_.emplace(
+        value_of(AsyncPublisher::start(value_of(Publisher::open(run_, *baseline_, little)), {})));
+    const auto before = joined();
+    OneList list(trainer_.schema());
+    // Some in a block that is kept at first, then more than there is room for.
+    list.positions = {3, 4};
+    for (std::uint32_t i = 0; i < 50'000; ++i) {
+        list.positions.push_back(static_cast<std::uint32_t>(kBlockElements) + i);
+    }
+    for (const std::uint32_t position : list.positions) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, before->weights()->bytes(0).data() + position * 2, 2);
+        list.before.push_back(bits);
+        list.after.push_back(static_cast<std::uint16_t>(bits ^ 0x1));
+    }
+    value_of(publisher_->submit(list, 2));
+    value_of(publisher_->flush());
+    EXPECT_EQ(value_of(read_log(run_, 1, {})).front().changed_elements, 50'002U);
+    EXPECT_EQ(published(4), list.after[1]);
+    EXPECT_EQ(published(kBlockElements + 49'999), list.after.back());
+    EXPECT_EQ(value_of(digest_of(*joined()->weights())),
+              value_of(digest_of(*baseline_->weights())));
+}
+
 TEST_F(Streams, ListsThatDoNotFitAreRefused) {
     value_of(submit(trainer_, 1));
     const auto outcome = [&](std::vector<std::uint32_t> positions, std::uint16_t before) {

@@ -89,7 +89,7 @@ def publish(run: str) -> Iterator[Any]:
         publisher.publish(step)
         publisher.flush()
 
-    with wisp.Publisher(run, weights, on_error="raise") as publisher:
+    with wisp.Publisher(run, weights, on_error="raise", codec="compact") as publisher:
         yield publish
 
 

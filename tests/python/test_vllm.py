@@ -45,7 +45,7 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 class Trainer:
     """AdamW on float32 weights; publishes in bf16 and remembers what it published."""
 
-    def __init__(self, folder: Path, model: Any) -> None:
+    def __init__(self, folder: Path, model: Any, codec: str) -> None:
         self.run = str(folder / "run")
         self.served = folder / "served"
         self.model = model
@@ -54,7 +54,7 @@ class Trainer:
         copy.load_state_dict(model.state_dict())
         copy.to(BF16).save_pretrained(self.served)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-        self.publisher = wisp.Publisher(self.run, model, dtype=BF16)
+        self.publisher = wisp.Publisher(self.run, model, dtype=BF16, codec=codec)
         self.published: dict[str, dict[str, Any]] = {}
         # One sequence again and again: soon its continuation is no close call.
         torch.manual_seed(1)
@@ -94,19 +94,25 @@ def is_greedy(model: Any, tokens: list[int], start: int, end: int, slack: float 
     return True
 
 
+@pytest.fixture(params=["compact", "swift"])
+def codec(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture
-def dense(tmp_path: Path) -> Iterator[Trainer]:
+def dense(tmp_path: Path, codec: str) -> Iterator[Trainer]:
     torch.manual_seed(0)
-    made = Trainer(tmp_path, Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=True)))
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=True))
+    made = Trainer(tmp_path, model, codec)
     yield made
     made.close()
 
 
 @pytest.fixture
-def mixture(tmp_path: Path) -> Iterator[Trainer]:
+def mixture(tmp_path: Path, codec: str) -> Iterator[Trainer]:
     torch.manual_seed(0)
     config = Qwen3MoeConfig(**SIZES, **EXPERTS, tie_word_embeddings=False)
-    made = Trainer(tmp_path, Qwen3MoeForCausalLM(config))
+    made = Trainer(tmp_path, Qwen3MoeForCausalLM(config), codec)
     yield made
     made.close()
 

@@ -53,7 +53,7 @@ Result<std::vector<std::byte>> SimRanks::deliver_one(std::size_t rank, const Sha
         if (committed == nullptr) return fail(ErrorKind::kWrongBase, "nobody has that state");
         WISP_TRY(writer.adopt(*committed, call.base));
     }
-    if (call.part != ShardPart::kAnchor) WISP_TRY(writer.code(call, views(rank, weights)));
+    if (call.part != ShardPart::kAnchor) WISP_TRY(writer.find(call, views(rank, weights)));
     return writer.deliver(call);
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import stat
 import tempfile
@@ -34,6 +35,8 @@ __all__ = [
     "StateMovedError",
     "feed_folder",
     "feed_home",
+    "inside",
+    "map_at_once",
     "read_move",
     "turn",
 ]
@@ -182,12 +185,15 @@ def state_layout(schema: Sequence[TensorEntry]) -> tuple[bytes, list[int], int]:
 
 
 class MappedState:
-    """The newest state, as arrays of unsigned integers; read it in your turn() only."""
+    """The newest state, or what the feed keeps of it, as arrays of unsigned integers.
+
+    Read it in your turn() only.
+    """
 
     def __init__(self, folder: Path, file: str, schema: Sequence[TensorEntry]) -> None:
         self.schema = schema
         _, starts, length = state_layout(self.schema)
-        self._bytes = np.memmap(_inside(folder, file), np.uint8, "r+", shape=(length,))
+        self._bytes = np.memmap(inside(folder, file), np.uint8, "r+", shape=(length,))
         self._starts = {entry[0]: start for entry, start in zip(self.schema, starts, strict=True)}
         self._entries = {entry[0]: entry for entry in self.schema}
 
@@ -201,15 +207,16 @@ class MappedState:
 
 
 def write_move(
-    folder: Path, file: str, entries: Iterable[MovedTensor]
+    folder: Path, file: str, entries: Iterable[MovedTensor], *, with_old: bool = False
 ) -> tuple[tuple[str, int], ...]:
     """Entries as a follower tells them; gives what Move.tensors is to be."""
     told: list[tuple[str, int]] = []
     with open(folder / f".{file}", "wb") as out:
-        for name, _, _, positions, bits, _ in entries:
+        for name, _, _, positions, bits, old_bits in entries:
             out.write(positions)
-            out.write(bits)
-            out.write(b"\0" * (-len(bits) % 8))
+            for part in (bits, old_bits) if with_old else (bits,):
+                out.write(part)
+                out.write(b"\0" * (-len(part) % 8))
             told.append((name, len(positions) // 8))
     os.rename(folder / f".{file}", folder / file)
     return tuple(told)
@@ -217,9 +224,12 @@ def write_move(
 
 def read_move(
     folder: Path, move: Move, widths: dict[str, int]
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(name, positions, bits as unsigned integers). FileNotFoundError: it was let go."""
-    path = _inside(folder, move.file)
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """(name, positions, new and old bits as unsigned integers). FileNotFoundError: it was let go.
+
+    There are no old bits where the feed keeps the weights itself.
+    """
+    path = inside(folder, move.file)
     length = path.stat().st_size
     if length == 0:
         return
@@ -227,15 +237,30 @@ def read_move(
     at = 0
     for name, count in move.tensors:
         width = widths[name]
-        middle = at + 8 * count
-        end = middle + width * count
-        if end > length:
-            raise InvalidError(f"{path} is shorter than it was said to be")
-        yield name, data[at:middle].view(np.int64), data[middle:end].view(UNSIGNED[width])
-        at = end + -end % 8
+        parts = []
+        for size in (8, width, width) if move.has_old else (8, width):
+            end = at + size * count
+            if end > length:
+                raise InvalidError(f"{path} is shorter than it was said to be")
+            parts.append(data[at:end])
+            at = end + -end % 8
+        kind = UNSIGNED[width]
+        old = parts[2].view(kind) if move.has_old else None
+        yield name, parts[0].view(np.int64), parts[1].view(kind), old
 
 
-def _inside(folder: Path, file: str) -> Path:
+def map_at_once(path: Path) -> np.ndarray:
+    """All bytes of a file, to be written to; its pages are there before they are touched."""
+    with open(path, "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            return np.empty(0, np.uint8)
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        return np.frombuffer(mmap.mmap(file.fileno(), size, flags), np.uint8)
+
+
+def inside(folder: Path, file: str) -> Path:
+    """A file of the feed's folder; InvalidError for a name that leads elsewhere."""
     if "/" in file or file.startswith("."):
         raise InvalidError(f"not a file of a feed: {file!r}")
     return folder / file

@@ -21,14 +21,20 @@ from .feed_messages import (
     FeedMessage,
     FeedPosition,
     FollowStatus,
+    Gather,
+    Gathered,
     LookNow,
     Move,
     Moved,
+    RankHolds,
     RankReport,
     RankSays,
     ReaderMessage,
     Snapshot,
     StatusChanged,
+    Verified,
+    VerifyState,
+    WantsState,
     line_of,
     parse_feed_message,
 )
@@ -54,14 +60,19 @@ class FeedState:
     status: FollowStatus = FollowStatus()
     ranks: dict[str, RankReport] = field(default_factory=dict)
     connected: bool = False
+    relay: bool = False  #: the ranks hold the state; the feed has what they cannot give back
+    kept: tuple[str, ...] = ()
+    whole: str = ""
+    whole_state: str = ""
 
-    def after(self, message: FeedMessage) -> FeedState:
+    def after(self, message: Snapshot | Moved | StatusChanged | RankSays) -> FeedState:
         """What is known once the feed has told this."""
         if isinstance(message, Snapshot):
             return FeedState(
                 pid=message.pid, at=message.at, times=message.times, file=message.file,
                 schema=message.schema, moves=message.moves, status=message.status,
-                ranks=message.ranks, connected=True,
+                ranks=message.ranks, connected=True, relay=message.relay, kept=message.kept,
+                whole=message.whole, whole_state=message.whole_state,
             )  # fmt: skip
         if isinstance(message, Moved):
             moves = (*self.moves, message.move)[-_KEPT_MOVES:]
@@ -83,6 +94,22 @@ class FeedState:
         end = found[-1].after if found else serial
         return found if self.at is not None and end == self.at.serial else None
 
+    def chain_from(self, state: str) -> list[Move] | None:
+        """The same from the state with this digest, whoever counted it."""
+        if self.at is None:
+            return None
+        if state == self.at.state:
+            return []
+        starts = [i for i, move in enumerate(self.moves) if move.base == state]
+        return self.chain(self.moves[starts[-1]].before) if starts else None
+
+    @property
+    def held_schema(self) -> tuple[TensorEntry, ...]:
+        """The tensors that the feed has in shared memory."""
+        if not self.relay:
+            return self.schema
+        return tuple(entry for entry in self.schema if entry[0] in set(self.kept))
+
 
 class FeedLink:
     """Connected to the feed of a run, or about to be. Closed with close()."""
@@ -96,6 +123,9 @@ class FeedLink:
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._last_report: RankSays | None = None
+        self._last_holds: RankHolds | None = None
+        self._verified: dict[str, Verified] = {}
+        self.on_gather: Callable[[Gather], object] = lambda _: None  #: must not take long
         self._feed: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._closed = False
@@ -124,9 +154,35 @@ class FeedLink:
         self._last_report = RankSays(label, report)
         self._send(self._last_report)
 
+    def hold(self, holds: RankHolds) -> None:
+        """Tells the feed what a rank can give back."""
+        if holds != self._last_holds:
+            self._last_holds = holds
+            self._send(holds)
+
+    def gathered(self, answer: Gathered) -> None:
+        """Answers a Gather."""
+        self._send(answer)
+
+    def want_state(self, label: str) -> None:
+        """Asks the feed for a whole state: nothing else leads to the newest."""
+        self._send(WantsState(label, self.known.whole))
+
+    def verify(self, label: str, state: str, timeout: float) -> Verified | None:
+        """Whether the ranks of `label`'s engine hold this state; None: nobody answered."""
+        with self._changed:
+            self._verified.pop(label, None)
+        self._send(VerifyState(label, state))
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or label in self._verified or not self.known.connected, timeout
+            )
+            return self._verified.pop(label, None)
+
     @contextmanager
     def mapped(self, feed: FeedState) -> Iterator[MappedState | None]:
-        """The weights at `feed`'s position, kept as they are; None when they have moved on.
+        """The weights at `feed`'s position (if `relay`, those that it keeps of them), kept as they
+        are; None when they have moved on.
 
         Raises StateMovedError at the end if it was not kept, since this process was stopped
         meanwhile.
@@ -138,7 +194,7 @@ class FeedLink:
                 return
             if self._state is None or self._state_file != feed.file:
                 try:
-                    self._state = MappedState(self.folder, feed.file, feed.schema)
+                    self._state = MappedState(self.folder, feed.file, feed.held_schema)
                 except FileNotFoundError:
                     yield None
                     return
@@ -182,7 +238,14 @@ class FeedLink:
                 self._changed.notify_all()
 
     def _take(self, message: FeedMessage) -> None:
+        if isinstance(message, Gather):
+            self.on_gather(message)
+            return
         with self._changed:
+            if isinstance(message, Verified):
+                self._verified[message.label] = message
+                self._changed.notify_all()
+                return
             self.known = self.known.after(message)
             self._changed.notify_all()
 
@@ -196,8 +259,9 @@ class FeedLink:
             return None
         with self._sending:
             self._socket = connection
-        if self._last_report is not None:
-            self._send(self._last_report)
+        for said in (self._last_report, self._last_holds):
+            if said is not None:
+                self._send(said)
         return connection
 
     def _start_feed(self) -> None:

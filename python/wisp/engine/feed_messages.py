@@ -1,7 +1,8 @@
 """What a host's feed and its readers tell each other.
 
 On their socket each is a line of JSON (wisp.json_messages). A reader gets a Snapshot first, then
-what changes; it sends LookNow and RankSays.
+what changes; it sends LookNow and RankSays. Where the feed keeps no weights (`relay_state`), ranks
+also tell what they hold, are asked for parts of it, and ask for whole states and proofs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ __all__ = [
     "FeedMessage",
     "FeedPosition",
     "FollowStatus",
+    "Gather",
+    "Gathered",
     "LookNow",
     "Move",
     "Moved",
+    "Part",
+    "RankHolds",
     "RankReport",
     "RankSays",
     "RankState",
     "ReaderMessage",
     "Snapshot",
     "StatusChanged",
+    "Verified",
+    "VerifyState",
+    "WantsState",
     "line_of",
     "parse_feed_message",
     "parse_reader_message",
@@ -63,6 +71,8 @@ class Move:
     file: str
     tensors: tuple[tuple[str, int], ...]  #: (name, how many elements changed), in the file's order
     times: dict[str, float] = field(default_factory=dict)
+    base: str = ""  #: the digest of the state before
+    has_old: bool = False  #: the file holds the bits before, too
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,12 @@ class RankReport:
         """Whether the rank serves this state, or has staged it."""
         return key in self.all_staged or (self.served is not None and self.served.key == key)
 
+    def stands_at(self, state: str) -> bool:
+        """Whether the rank holds the weights with this digest, or has staged them."""
+        if self.served is not None and self.served.state == state:
+            return True
+        return any(key.partition(":")[2] == state for key in self.all_staged)
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -119,6 +135,10 @@ class Snapshot:
     moves: tuple[Move, ...]
     status: FollowStatus
     ranks: dict[str, RankReport]
+    relay: bool = False  #: the ranks hold the weights; `file` has only those that they cannot give
+    kept: tuple[str, ...] = ()  #: the tensors in `file`, if `relay`
+    whole: str = ""  #: a checkpoint, as long as it is there
+    whole_state: str = ""  #: the digest of what it holds
 
 
 @dataclass(frozen=True)
@@ -150,8 +170,75 @@ class LookNow:
     """A reader knows of a new step and does not want to wait for the next look."""
 
 
-FeedMessage = Snapshot | Moved | StatusChanged | RankSays
-ReaderMessage = LookNow | RankSays
+#: Elements of a tensor that a rank holds: the first, and (size, stride) of each dimension.
+Part = tuple[int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
+class RankHolds:
+    """What a rank can give back bit for bit: parts of the run's tensors."""
+
+    label: str
+    peers: int  #: ranks of its engine on this host, itself among them
+    parts: dict[str, tuple[Part, ...]]
+    opaque: tuple[str, ...] = ()  #: tensors that it needs whole, at every step that touches them
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Ranks with these labels are to put words of a state into a file in the feed's folder.
+
+    Each of `tensors` is (name, first, words, offset). first < 0: at `offset` lie indices of 4 bytes
+    each, padded to a multiple of 8, then the room; else the words follow each other from `first`
+    on, and the room is at `offset`.
+    """
+
+    number: int
+    state: str
+    file: str
+    labels: tuple[str, ...]
+    tensors: tuple[tuple[str, int, int, int], ...]
+    only_compare: bool = False  #: all of them have done so: does each hold what is there now?
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A rank has done so with all that it holds, or says why not."""
+
+    label: str
+    number: int
+    failure: str | None = None
+    differing: int = 0  #: words that it holds otherwise
+
+
+@dataclass(frozen=True)
+class WantsState:
+    """No move leads to the newest state from where a rank stands, nor does the whole it knows."""
+
+    label: str
+    known: str  #: the whole that it knows of
+
+
+@dataclass(frozen=True)
+class VerifyState:
+    """A rank asks for a proof that the ranks of its engine hold this state."""
+
+    label: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The answer: None if they do."""
+
+    label: str
+    state: str
+    failure: str | None
+    differs: bool = False  #: it was looked at, and is another state
+
+
+FeedMessage = Snapshot | Moved | StatusChanged | RankSays | Gather | Verified
+ReaderMessage = LookNow | RankSays | RankHolds | Gathered | WantsState | VerifyState
 
 
 def line_of(message: FeedMessage | ReaderMessage) -> bytes:
@@ -161,11 +248,15 @@ def line_of(message: FeedMessage | ReaderMessage) -> bytes:
 
 def parse_feed_message(line: bytes) -> FeedMessage:
     """What a feed told; ValueError if it is nothing that a feed says."""
-    message: FeedMessage = decode_any(line, Snapshot, Moved, StatusChanged, RankSays)
+    message: FeedMessage = decode_any(
+        line, Snapshot, Moved, StatusChanged, RankSays, Gather, Verified
+    )
     return message
 
 
 def parse_reader_message(line: bytes) -> ReaderMessage:
     """What a reader told; ValueError if it is nothing that a reader says."""
-    message: ReaderMessage = decode_any(line, LookNow, RankSays)
+    message: ReaderMessage = decode_any(
+        line, LookNow, RankSays, RankHolds, Gathered, WantsState, VerifyState
+    )
     return message

@@ -1,8 +1,9 @@
 """The process that follows a run for all engine ranks of a host.
 
-It fetches, verifies, decodes and proves every step once, keeps the newest state in shared memory
-(`feed_files`), and tells its readers of each move (`feed_messages`), over a Unix socket that only
-its user can reach. It starts with the first reader (`feed_link`) and ends when the last one is
+It fetches, verifies, decodes and proves every step once, and tells its readers of each move
+(`feed_messages`), over a Unix socket that only its user can reach. The newest state it keeps in
+shared memory (`shared_state`), unless the run's deltas are swift: then the ranks have it
+(`relay_state`). It starts with the first reader (`feed_link`) and ends when the last one is
 gone.
 
 usage: python -m wisp.engine.host_feed FOLDER    with FeedSettings as JSON on its standard input
@@ -22,93 +23,48 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from .. import _native
-from ..errors import Error
+from ..errors import Error, UnsupportedError
 from ..follower import Follower
-from ..targets import MovedTensor, SharedTarget, element_width
-from ..tensors import TensorEntry
-from .feed_files import FeedSettings, WriterTurn, state_layout, write_move
+from ..runs import trust_of
+from ..stores import location
+from .feed_files import FeedSettings
 from .feed_messages import (
     FeedMessage,
     FeedPosition,
     FollowStatus,
+    Gather,
+    Gathered,
     LookNow,
     Move,
     Moved,
+    RankHolds,
     RankReport,
     RankSays,
+    ReaderMessage,
     Snapshot,
     StatusChanged,
+    Verified,
+    VerifyState,
+    WantsState,
     line_of,
     parse_reader_message,
 )
 from .feed_readers import FeedReader
+from .rank_table import RankTable
+from .relay_state import RejoinError, RelayState
+from .shared_state import SharedState
 
 __all__ = ["Feed"]
 
 _log = logging.getLogger("wisp.feed")
 _KEPT_MOVES = 64
 _KEPT_BYTES = 64 << 20  # or half of the state, if that is more
+_RELAYED_BYTES = 32 << 20  # the same where the ranks have the state, beside the newest
 _KEPT_FAULTS = 20
 _LONELY = 5.0  # seconds without a reader after which it ends
 _AWAITED = 60.0  # the same before the first one
 _ABANDONED = 600.0  # the same since the last write of one that was killed
-
-
-class _SharedState(SharedTarget):
-    """The replica, in a file that readers map."""
-
-    def __init__(self, folder: Path) -> None:
-        self.schema: tuple[TensorEntry, ...] = ()
-        self.file = ""
-        self.serial = 0
-        self.size = 0
-        self.adopted = False
-        self.moved: tuple[tuple[str, int], ...] | None = None
-        self._folder = folder
-        self._turn = WriterTurn(folder)
-        self._weights: _native.HostWeights | None = None
-
-    def memory(self, schema: list[TensorEntry]) -> _native.HostWeights:
-        self._turn.take()
-        if self._weights is not None and tuple(schema) == self.schema:
-            return self._weights
-        head, starts, self.size = state_layout(schema)
-        file = f"state-{time.time_ns()}.safetensors"
-        with open(self._folder / file, "xb") as out:
-            os.posix_fallocate(out.fileno(), 0, self.size)  # no room: now, not as a dead process
-            out.write(head)
-        memory = np.memmap(self._folder / file, np.uint8, "r+", shape=(self.size,))
-        entries = [
-            (name, dtype, shape, memory[start : start + _size(dtype, shape)])
-            for (name, dtype, shape), start in zip(schema, starts, strict=True)
-        ]
-        self._weights = _native.HostWeights(entries, True)
-        if self.file:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / self.file).unlink()
-        self.schema, self.file = tuple(schema), file
-        return self._weights
-
-    def enter(self) -> None:
-        self._turn.take()
-
-    def adopt(self, step: int, seq: int, state: str) -> None:
-        self.adopted = True
-
-    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
-        self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries)
-
-    def release(self, whole: bool) -> None:
-        """Readers may look again. A write that was begun and not told of leaves no state."""
-        self.adopted, self.moved = False, None
-        self._turn.give(self.serial if whole else 0)
-
-
-def _size(dtype: str, shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * element_width(dtype)
 
 
 class Feed:
@@ -119,10 +75,14 @@ class Feed:
         self._settings = settings
         self._lock = threading.Lock()
         self._readers: set[FeedReader] = set()
-        self._ranks: dict[str, FeedReader] = {}  # the reader that speaks for each
+        self._speakers: dict[str, FeedReader] = {}  # the reader that speaks for each rank
+        self._ranks = RankTable()
         self._had_readers = False
         self._alone_since = time.monotonic()
-        self._shared = _SharedState(folder)
+        self._shared: SharedState | RelayState = SharedState(folder)
+        self._codec = ""  # of the run, once it is known
+        self._told_file = ""
+        self._proofs: dict[tuple[str, str], list[str]] = {}  # by engine and state: who waits
         self._moves: list[Move] = []
         self._at: FeedPosition | None = None
         self._times: dict[str, float] = {}
@@ -130,7 +90,7 @@ class Feed:
         self._reports: dict[str, RankReport] = {}  # of ranks, by their labels
         self._looking = threading.Event()
         self._trusts_base = True
-        self._follower = self._make_follower()
+        self._follower: Follower | None = None
 
     def _make_follower(self) -> Follower:
         settings = self._settings
@@ -166,6 +126,11 @@ class Feed:
                 self._shared.release(False)
                 self._status = replace(self._status, passes=self._status.passes + 1)
                 self._tell_status()
+            if isinstance(self._shared, RelayState):
+                if self._shared.tidy():
+                    self._tell(self._snapshot())
+                if self._shared.rejoin.is_set():
+                    raise RejoinError("a whole state is needed")
 
     def _moved(self, event: _native.FollowEvent) -> None:
         shared, before = self._shared, self._at
@@ -192,11 +157,14 @@ class Feed:
                 (self._folder / file).write_bytes(b"")  # another step, the same weights
             move = Move(
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
-                shared.moved or (), self._times,
+                shared.moved or (), self._times, before.state, shared.relay,
             )  # fmt: skip
             self._moves.append(move)
             self._trim_moves()
-            self._tell(Moved(self._at, move, self._status))
+            if shared.file == self._told_file:
+                self._tell(Moved(self._at, move, self._status))
+            else:
+                self._tell(self._snapshot())  # other tensors are kept than before
         shared.release(True)
         for left in self._folder.glob("left-*.safetensors"):
             left.unlink()
@@ -208,11 +176,24 @@ class Feed:
         self._moves.clear()
 
     def _trim_moves(self) -> None:
+        if self._shared.relay:
+            self._trim_relayed()
+            return
         allowed = max(_KEPT_BYTES, self._shared.size // 2)
         sizes = [(self._folder / move.file).stat().st_size for move in self._moves]
         while len(self._moves) > 1 and (len(self._moves) > _KEPT_MOVES or sum(sizes) > allowed):
             (self._folder / self._moves.pop(0).file).unlink()
             sizes.pop(0)
+
+    def _trim_relayed(self) -> None:
+        """What all ranks serve already is of no use; what they have staged they can extend."""
+        while len(self._moves) > 1:
+            later = {move.state for move in self._moves}
+            size = sum((self._folder / move.file).stat().st_size for move in self._moves[:-1])
+            full = len(self._moves) > _KEPT_MOVES or size > _RELAYED_BYTES
+            if not full and not self._ranks.all_past(later, served=True):
+                return
+            (self._folder / self._moves.pop(0).file).unlink()
 
     def _fault(self, text: str) -> None:
         faults = self._status.faults
@@ -225,10 +206,13 @@ class Feed:
         self._tell(StatusChanged(self._status))
 
     def _snapshot(self) -> Snapshot:
+        shared = self._shared
+        self._told_file = shared.file
         return Snapshot(
             pid=os.getpid(), run=self._settings.run, at=self._at, times=self._times,
-            file=self._shared.file, schema=self._shared.schema, moves=tuple(self._moves),
-            status=self._status, ranks=dict(self._reports),
+            file=shared.file, schema=shared.schema, moves=tuple(self._moves),
+            status=self._status, ranks=dict(self._reports), relay=shared.relay, kept=shared.kept,
+            whole=shared.whole, whole_state=shared.whole_state,
         )  # fmt: skip
 
     def _tell(self, message: FeedMessage) -> None:
@@ -254,7 +238,10 @@ class Feed:
                 connection.settimeout(None)  # its own threads wait for it, and nobody else
                 threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
         with contextlib.suppress(Exception):
-            self._follower.stop()
+            if self._follower is not None:
+                self._follower.stop()
+        if isinstance(self._shared, RelayState):
+            self._shared.close()
 
     def _is_lonely(self) -> bool:
         with self._lock:
@@ -272,26 +259,71 @@ class Feed:
             self._had_readers = True
         try:
             for line in connection.makefile("rb"):
-                message = parse_reader_message(line)
-                if isinstance(message, LookNow):
-                    self._looking.set()
-                elif message.report is not None:
-                    self._rank(reader, message.label, message.report)
+                self._take_message(reader, parse_reader_message(line))
         except (OSError, ValueError):
             pass
         with self._lock:
             self._readers.discard(reader)
-            if self._ranks.get(reader.label) is reader:
-                del self._ranks[reader.label]
+            if self._speakers.get(reader.label) is reader:
+                del self._speakers[reader.label]
                 self._reports.pop(reader.label, None)
+                self._ranks.leave(reader.label)
                 self._tell(RankSays(reader.label, None))
         reader.close()
+
+    def _take_message(self, reader: FeedReader, message: ReaderMessage) -> None:
+        if isinstance(message, LookNow):
+            self._looking.set()
+        elif isinstance(message, RankHolds):
+            self._ranks.hold(message)
+        elif isinstance(message, Gathered):
+            self._ranks.answer(message)
+        elif isinstance(message, WantsState):
+            self._want_state(message)
+        elif isinstance(message, VerifyState):
+            self._want_proof(message)
+        elif message.report is not None:
+            self._rank(reader, message.label, message.report)
+
+    def _want_state(self, message: WantsState) -> None:
+        with self._lock:
+            shared = self._shared
+            if not isinstance(shared, RelayState) or shared.joining or shared.rejoin.is_set():
+                return
+            if message.known != shared.whole and shared.whole:
+                return  # it knows better by now
+            _log.info("rank %s needs a whole state; it is fetched", message.label)
+            shared.rejoin.set()
+        self._looking.set()
+
+    def _want_proof(self, message: VerifyState) -> None:
+        """One proof for all ranks of an engine that ask for it at the same time."""
+        key = (message.label.rpartition("/")[0], message.state)
+        with self._lock:
+            waiting = self._proofs.setdefault(key, [])
+            waiting.append(message.label)
+            if len(waiting) == 1:
+                threading.Thread(target=self._prove, args=(key,), daemon=True).start()
+
+    def _prove(self, key: tuple[str, str]) -> None:
+        with self._lock:
+            shared, at, label = self._shared, self._at, self._proofs[key][0]
+        try:
+            if not isinstance(shared, RelayState) or at is None:
+                raise UnsupportedError("the feed keeps the state itself")
+            found = shared.verify(label, key[1], at.state)
+        except Exception as error:
+            found = Verified(label, key[1], _text(error))
+        with self._lock:
+            for waiting in self._proofs.pop(key):
+                self._tell(replace(found, label=waiting))
 
     def _rank(self, reader: FeedReader, label: str, report: RankReport) -> None:
         with self._lock:
             reader.label = label
-            self._ranks[label] = reader
+            self._speakers[label] = reader
             self._reports[label] = report
+            self._ranks.report(label, report)
             self._tell(RankSays(label, report))
 
     def _look(self) -> None:
@@ -299,28 +331,75 @@ class Feed:
         while True:
             self._looking.wait()
             self._looking.clear()
-            self._follower.wake()
+            if self._follower is not None:
+                self._follower.wake()
 
     def _keep_following(self) -> None:
         delay = 0.5
         while True:
-            self._follower.start()
             started = time.monotonic()
-            self._follower.join()
-            error = self._follower.error
+            error = self._follow()
             if error is None:
                 return
+            if isinstance(error, (RejoinError, UnsupportedError)) and self._change_over(error):
+                continue
             with self._lock:
                 self._shared.release(False)
                 self._status = replace(self._status, failure=_text(error))
                 self._fault(_text(error))
-            with contextlib.suppress(BaseException):
-                self._follower.stop()
-            if self._trusts_base and self._at is None:
+            if self._follower is not None:
+                with contextlib.suppress(BaseException):
+                    self._follower.stop()
+            if self._trusts_base and self._at is None and self._codec:
                 self._trusts_base = False  # it only saves fetching an anchor
-                self._follower = self._make_follower()
+                self._follower = None
             delay = 0.5 if time.monotonic() - started > 60 else min(delay * 2, 30.0)
             self._looking.wait(min(delay, max(self._settings.poll, 0.1)))
+
+    def _follow(self) -> BaseException | None:
+        """Until something ends it: what that was."""
+        try:
+            if not self._codec:
+                self._choose_keeper()
+            if self._follower is None:
+                self._follower = self._make_follower()
+        except Error as error:
+            return error
+        self._follower.start()
+        self._follower.join()
+        return self._follower.error
+
+    def _choose_keeper(self) -> None:
+        """Deltas of the codec swift need no copy of the weights here."""
+        settings = self._settings
+        trust = trust_of(settings.trust, settings.min_serial, settings.run_id or None)
+        self._codec = _native.read_codec(location(settings.run), trust)
+        if self._codec == "swift":
+            turn = self._shared.turn
+            self._shared = RelayState(self._folder, turn, self._ranks, self._tell_gather)
+
+    def _tell_gather(self, message: Gather) -> None:
+        with self._lock:
+            self._tell(message)
+
+    def _change_over(self, error: BaseException) -> bool:
+        """Another follower goes on: from a whole state, or with the state kept here."""
+        old = self._shared
+        if not isinstance(old, RelayState):
+            return False
+        if self._follower is not None:
+            with contextlib.suppress(BaseException):
+                self._follower.close()
+        self._follower = None
+        with self._lock:
+            if isinstance(error, RejoinError):
+                old.start_over()
+            else:
+                _log.warning("%s: %s; the feed keeps the weights itself", self._settings.run, error)
+                old.close()
+                self._shared = SharedState(self._folder, old.turn)
+                self._shared.serial = old.serial
+        return True
 
 
 def _text(error: BaseException) -> str:
@@ -344,7 +423,10 @@ def _clear(folder: Path) -> None:
     """What a feed that was killed left: its state may serve as a base, the rest is of no use."""
     for path in folder.glob("left-*"):
         path.unlink()
-    for path in [*folder.glob("move-*"), *folder.glob(".move-*"), *folder.glob("feed.sock")]:
+    for path in [
+        *folder.glob("move-*"), *folder.glob(".move-*"), *folder.glob("gather-*"),
+        *folder.glob("kept-*"), *folder.glob("feed.sock"),
+    ]:  # fmt: skip
         path.unlink()
     for index, path in enumerate(sorted(folder.glob("state-*.safetensors"), reverse=True)):
         if index == 0:
@@ -360,7 +442,7 @@ def _sweep(home: Path) -> None:
             continue
         with contextlib.suppress(OSError), open(lock, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for pattern in ("state-*", "left-*", "move-*"):
+            for pattern in ("state-*", "left-*", "kept-*", "move-*", "gather-*"):
                 for path in lock.parent.glob(pattern):
                     path.unlink()
 
@@ -386,7 +468,7 @@ def main() -> int:
         listener.listen(64)
         os.rename(folder / ".feed.sock", folder / "feed.sock")
         feed.serve(listener)
-    for pattern in ("feed.sock", "move-*", "state-*", "left-*"):
+    for pattern in ("feed.sock", "move-*", "state-*", "left-*", "kept-*", "gather-*"):
         for path in folder.glob(pattern):
             path.unlink()
     return 0

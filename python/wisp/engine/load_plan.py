@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .. import _native
 from ..errors import InvalidError, UnsupportedError
 
 __all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
@@ -85,6 +86,12 @@ class Piece:
     source_offset: int
     target_offset: int
     dims: tuple[tuple[int, int, int], ...]
+
+    @property
+    def native(self) -> _native.PieceMap:
+        """The same for loops over elements in host memory. Made anew: it must not be there when the
+        interpreter ends, which nanobind would complain about."""
+        return _native.PieceMap(self.source_offset, self.target_offset, list(self.dims))
 
     @property
     def count(self) -> int:

@@ -7,6 +7,7 @@ and a way for its ranks to agree.
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import Error, UnavailableError, WrongBaseError
@@ -21,15 +23,26 @@ from ..targets import element_width
 from ..tensors import TensorEntry, torch_dtype
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
-from .feed_messages import Move, RankReport, RankState, state_key
+from .feed_messages import (
+    Gather,
+    Gathered,
+    Move,
+    RankHolds,
+    RankReport,
+    RankState,
+    state_key,
+)
+from .gather import fill, parts_of
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
 from .load_recorder import capture, learn
 from .stage import Stage, Write
+from .whole_state import WholeState
 
 __all__ = ["RankFollower", "Served", "Vote"]
 
 _log = logging.getLogger("wisp.engine")
 _RETRY = 2.0  # seconds after a stage that failed
+_PROOF = 3600.0  # seconds that a proof of all weights may take
 
 #: Gives every rank's (number, complaint) to every rank, in the order of ranks; complaint "": none.
 Vote = Callable[[int, str], list[tuple[int, str]]]
@@ -62,6 +75,7 @@ class RankFollower:
     checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove
     the plan: read back through it, the model's memory must hold them bit for bit.
     layouts: of storages that the engine has put into another order, by their address.
+    peers: how many ranks its engine has on this host; labels are the same up to the last "/".
     """
 
     def __init__(
@@ -73,6 +87,7 @@ class RankFollower:
         label: str,
         checkpoint: str | None,
         layouts: dict[int, Layout] | None = None,
+        peers: int = 1,
     ) -> None:
         self.link = link
         self.label = label
@@ -90,15 +105,21 @@ class RankFollower:
         self._plan: LoadPlan | None = None
         self._plan_schema: tuple[TensorEntry, ...] = ()
         self._closed = False
+        self._peers = peers
+        self._doubted = False  # memory is not what it should be: only a whole state helps
+        self._asked: queue.SimpleQueue[Gather | None] = queue.SimpleQueue()
+        link.on_gather = self._asked.put
         self._tell()
         self._thread = threading.Thread(target=self._run, name="wisp-stage", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._answer, name="wisp-gather", daemon=True).start()
 
     def close(self) -> None:
         """The memory stays as it is."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
+        self._asked.put(None)
         self.link.close()
 
     def wait_staged(self, ready: Callable[[Served], bool], timeout: float) -> Served | None:
@@ -153,6 +174,8 @@ class RankFollower:
     def verify(self) -> int:
         """How many elements of this rank's memory differ from the served state, read in full."""
         feed = self.link.known
+        if feed.relay:
+            return self._verify_together()
         with self._lock, self.link.mapped(feed) as state:
             if self.served is None or state is None or feed.at is None:
                 raise UnavailableError("the feed has no state at hand just now; try again")
@@ -160,6 +183,54 @@ class RankFollower:
                 raise UnavailableError("the feed has gone on; update first")
             plan = self._plan_for(feed)
             return _count_differences(plan, state, self._captured(plan, state))
+
+    def _verify_together(self) -> int:
+        """Every word of every rank, through the feed: their sum must be the state's digest."""
+        served, at = self.served, self.link.known.at
+        if served is None or at is None:
+            raise UnavailableError("no state of the run is served yet; update first")
+        if served.state != at.state:
+            raise UnavailableError("the feed has gone on; update first")
+        found = self.link.verify(self.label, served.state, _PROOF)
+        if found is None:
+            raise UnavailableError("the feed went away; try again")
+        if found.differs:
+            with self._lock:
+                self.served, self._doubted = None, True
+                self._staged.clear()
+            self.link.wake()
+            raise WrongBaseError(found.failure or "")
+        if found.failure is not None:
+            raise UnavailableError(found.failure)
+        return 0
+
+    def _answer(self) -> None:
+        """Gathers what the feed asks for, beside everything else."""
+        while (asked := self._asked.get()) is not None:
+            if self.label not in asked.labels:
+                continue
+            failure, differing = None, 0
+            try:
+                differing = self._gather(asked)
+            except Exception as error:
+                _log.info("%s cannot gather: %s", self.label, _text(error))
+                failure = _text(error)
+            self.link.gathered(Gathered(self.label, asked.number, failure, differing))
+
+    def _gather(self, asked: Gather) -> int:
+        while not self._closed:
+            with self._lock:
+                plan, turns = self._plan, self._turns
+                stages = {served.state: stage for served, stage in self._staged.values()}
+                in_memory = self.served is not None and self.served.state == asked.state
+            if plan is None or not (in_memory or asked.state in stages):
+                raise UnavailableError("it does not stand at that state any more")
+            stage = None if in_memory else stages[asked.state]
+            differing = fill(plan, stage, asked, self.link.folder)
+            with self._lock:
+                if self._turns == turns:
+                    return differing
+        raise UnavailableError("it is closed")
 
     def _run(self) -> None:
         while not self._closed:
@@ -170,14 +241,22 @@ class RankFollower:
                 continue
             except StateMovedError:
                 continue
+            except WrongBaseError as error:
+                self._fail(error)
+                if self._targets and self.link.known.relay:
+                    self._doubted = True
+                    self.link.want_state(self.label)
             except Exception as error:  # told to the next who asks for a step
-                _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)
-                with self._lock:
-                    self.failure = _text(error)
-                    self._lock.notify_all()
-                self._tell()
+                self._fail(error)
             with self._lock:
                 self._lock.wait(_RETRY)
+
+    def _fail(self, error: Exception) -> None:
+        _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)
+        with self._lock:
+            self.failure = _text(error)
+            self._lock.notify_all()
+        self._tell()
 
     def _learn_targets(self) -> None:
         started = time.monotonic()
@@ -233,6 +312,8 @@ class RankFollower:
                     f"'{next(iter(plan.shapes), '')}' is its first; serve the model that is trained"
                 )
             self._plan, self._plan_schema = plan, feed.schema
+            opaque = tuple(sorted(plan.opaque))
+            self.link.hold(RankHolds(self.label, self._peers, parts_of(plan), opaque))
         return self._plan
 
     def _stage_newest(self) -> None:
@@ -242,28 +323,11 @@ class RankFollower:
         feed = self.link.wait(is_news, None)
         if feed is None or feed.at is None or self._closed:
             return
-        started, turns, before = time.monotonic(), self._turns, self.served
+        with self._lock:
+            started, turns, before = time.monotonic(), self._turns, self.served
         plan = self._plan_for(feed)
-        stage = Stage(plan)
-        moves = None
-        if before is not None and before.feed == feed.pid:
-            moves = feed.chain(before.serial)
-        elif before is not None and before.state == feed.at.state:
-            moves = []
-        try:
-            done = self._put_moves(stage, feed, moves) if moves is not None else None
-        except FileNotFoundError:
-            done = None  # the feed has let them go; its state is still there
-        if done is None:
-            stage = Stage(plan)
-            with self.link.mapped(feed) as state:
-                if state is None:
-                    time.sleep(0.002)  # it has just moved on, and tells us so
-                    return
-                for name in plan.pieces:
-                    stage.put_whole(name, _torch_bits(state, name))
-                stage.put_writes(self._captured(plan, state))
-        elif not done:
+        stage = self._beyond(plan, feed) if feed.relay else self._toward(plan, feed, before)
+        if stage is None:
             return
         stage.seal()
         at = feed.at
@@ -275,34 +339,100 @@ class RankFollower:
             self._staged[served.key] = (served, stage)
             while len(self._staged) > 2:
                 self._staged.pop(next(iter(self._staged)))
-            self.failure = None
+            self.failure, self._doubted = None, False
             self._lock.notify_all()
         _log.debug("%s: staged step %d in %.1f ms", self.label, served.step,
                    1000 * (time.monotonic() - started))  # fmt: skip
         self._tell()
 
-    def _put_moves(self, stage: Stage, feed: FeedState, moves: list[Move]) -> bool:
-        """False: some of it needs the whole state, which has moved on."""
+    def _toward(self, plan: LoadPlan, feed: FeedState, before: Served | None) -> Stage | None:
+        """By moves, or by the whole state that the feed keeps. None: it has just moved on."""
+        assert feed.at is not None
+        stage = Stage(plan)
+        moves = None
+        if before is not None and before.feed == feed.pid:
+            moves = feed.chain(before.serial)
+        elif before is not None and before.state == feed.at.state:
+            moves = []
+        try:
+            done = self._put_moves(stage, feed, moves) if moves is not None else None
+        except FileNotFoundError:
+            done = None  # the feed has let them go; its state is still there
+        if done is not None:
+            return stage if done else None
+        stage = Stage(plan)
+        with self.link.mapped(feed) as state:
+            if state is None:
+                time.sleep(0.002)  # it has just moved on, and tells us so
+                return None
+            self._put_whole(stage, state)
+        return stage
+
+    def _beyond(self, plan: LoadPlan, feed: FeedState) -> Stage | None:
+        """By moves beyond what is staged or served, else by a whole state; None: not yet."""
+        with self._lock:
+            known = [(s.state, stage) for s, stage in reversed(self._staged.values())]
+            known += [(self.served.state, Stage(plan))] if self.served is not None else []
+        for state, base in known if not self._doubted else ():
+            moves = feed.chain_from(state)
+            try:
+                stage = Stage.beyond(base)
+                if moves is not None and self._put_moves(stage, feed, moves):
+                    return stage
+            except FileNotFoundError:
+                continue
+        moves = feed.chain_from(feed.whole_state) if feed.whole else None
+        if moves is not None:
+            try:
+                stage = Stage(plan)
+                self._put_whole(stage, WholeState(feed.whole))
+                if self._put_moves(stage, feed, moves, from_memory=False):
+                    return stage
+            except FileNotFoundError:
+                pass
+        self.link.want_state(self.label)
+        self.link.wait(lambda now: self._closed or now.whole != feed.whole, _RETRY)
+        return None
+
+    def _put_whole(self, stage: Stage, state: MappedState | WholeState) -> None:
+        for name in stage.plan.pieces:
+            stage.put_whole(name, _torch_bits(state, name))
+        stage.put_writes(self._captured(stage.plan, state))
+
+    def _put_moves(
+        self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool = True
+    ) -> bool:
+        """False: some of it needs a state that has moved on, or that the feed does not keep.
+
+        from_memory: the moves begin where memory and `stage` are.
+        """
         plan = stage.plan
         widths = {name: element_width(dtype) for name, dtype, _ in feed.schema}
         touched: set[str] = set()
         for move in moves:
-            for name, positions, bits in read_move(self.link.folder, move, widths):
+            for name, positions, bits, old in read_move(self.link.folder, move, widths):
                 if name in plan.opaque:
                     touched.update(plan.opaque[name])
                 else:
-                    signed = bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits
-                    stage.put(name, torch.from_numpy(positions), torch.from_numpy(signed))
+                    stage.put(
+                        name, torch.from_numpy(positions), _signed(bits),
+                        _signed(old) if old is not None and from_memory else None,
+                    )  # fmt: skip
         if not touched:
             return True
+        if feed.relay and not touched <= set(feed.kept):
+            return False
         with self.link.mapped(feed) as state:
             if state is None:
                 return False
-            stage.put_writes(self._captured(plan, state, touched))
+            stage.put_writes(self._captured(plan, state, touched), everything=feed.relay)
         return True
 
     def _captured(
-        self, plan: LoadPlan, state: MappedState, names: Iterable[str] | None = None
+        self,
+        plan: LoadPlan,
+        state: MappedState | WholeState,
+        names: Iterable[str] | None = None,
     ) -> list[Write]:
         wanted = sorted(plan.opaque if names is None else names)
         if not wanted:
@@ -346,8 +476,11 @@ def _text(error: BaseException) -> str:
     return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
 
 
-def _torch_bits(state: MappedState, name: str) -> torch.Tensor:
-    bits = state.bits(name)
+def _torch_bits(state: MappedState | WholeState, name: str) -> torch.Tensor:
+    return _signed(state.bits(name))
+
+
+def _signed(bits: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
 
 

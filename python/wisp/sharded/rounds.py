@@ -60,7 +60,7 @@ class Round:
     call: str
     deadline: float
     started: float
-    coded: _native.CodedShard | None = None
+    found: _native.FoundShard | None = None
     blocked: float = 0.0
 
     def key(self, what: str, rank: int | None = None) -> str:
@@ -171,7 +171,7 @@ class ShardRounds:
             self._writer.begin(call)
             for batch in span_batches(self._plan, self._locals, staged, received, self._log2):
                 self._writer.add(batch)
-            round_.coded = self._writer.finish()
+            round_.found = self._writer.finish()
         except Exception as error:
             self._give_up(round_, error)
             if isinstance(error, Error):
@@ -265,7 +265,7 @@ class ShardRounds:
 
     def finish(self, round_: Round) -> ShardedReport:
         """The upload, the commit, the verdict."""
-        assert round_.coded is not None
+        assert round_.found is not None
         try:
             manifest = self._writer.deliver(round_.call)
         except Error as error:
@@ -281,8 +281,8 @@ class ShardRounds:
         report = replace(report, anchor_bytes=report.anchor_bytes or anchor_bytes)
         done = ShardedReport(
             **asdict(report),
-            rank_changed=round_.coded.changed_elements,
-            rank_bytes=round_.coded.payload_bytes,
+            rank_changed=round_.found.changed_elements,
+            rank_bytes=self._writer.delivered_bytes,
             blocked_seconds=round_.blocked,
             seconds=time.monotonic() - round_.started,
         )

@@ -36,7 +36,7 @@ class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
     All ranks of `group` make one, and call publish() for the same steps. publish() returns when
-    what changed is coded; uploading goes on in the background until the next call.
+    what changed is known; coding and uploading go on in the background until the next call.
 
     A rank that dies or hangs costs the step: after `timeout` seconds all others get
     UnavailableError, which names it. Nothing is lost; the next step that all ranks deliver holds

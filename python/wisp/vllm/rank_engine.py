@@ -53,6 +53,12 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
         replica = self.parallel_config.data_parallel_index
         return f"{engine_id()}/{replica}.{get_world_group().rank}"
 
+    @property
+    def _local_ranks(self) -> int:
+        """Those of this replica that must be there for all of the model to be."""
+        parallel = self.parallel_config
+        return int(parallel.local_world_size if parallel.nnodes > 1 else parallel.world_size)
+
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Begins to follow; learning the plan and joining the run go on in the background."""
         if self._info is not None:
@@ -76,6 +82,7 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
             label=self.label,
             checkpoint=served,
             layouts=expert_layouts(self.model),
+            peers=self._local_ranks,
         )
         self._info = init_info
         if get_world_group().local_rank == 0:

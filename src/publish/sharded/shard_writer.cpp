@@ -10,10 +10,8 @@
 #include "base/pending_folder.hpp"
 #include "base/stopwatch.hpp"
 #include "base/try.hpp"
-#include "delta/delta_writer.hpp"
 #include "log/run_keys.hpp"
-#include "publish/sharded/owned_blocks.hpp"
-#include "publish/sharded/shard_manifest.hpp"
+#include "publish/sharded/shard_coder.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/control.hpp"
 #include "wisp/shard.hpp"
@@ -40,8 +38,9 @@ struct ShardWriter::State {
     /// What was coded and is not known to be committed.
     struct Pending {
         ShardManifest manifest;
-        OwnedFile file;            // the segment
-        std::vector<Bytes> whole;  // of kWhole, instead of a delta: the spans
+        OwnedFile file;                     // the segment
+        std::unique_ptr<ShardCoder> coder;  // of a delta
+        std::vector<Bytes> whole;           // of kWhole, instead of a delta: the spans
         StoredFile stored;
         bool reused = false;
     };
@@ -49,10 +48,7 @@ struct ShardWriter::State {
     /// Between begin() and finish().
     struct Coding {
         Pending pending;
-        std::optional<PendingFile> file;
-        std::vector<WriteWorker> workers;
         std::size_t next_span = 0;
-        std::size_t next_block = 0;
         Stopwatch timer;
     };
 
@@ -67,6 +63,7 @@ struct ShardWriter::State {
     std::optional<Pending> pending;
     std::optional<Coding> coding;
     std::uint64_t files_made = 0;
+    std::uint64_t delivered_bytes = 0;
 
     ShardManifest new_shard_manifest(const ShardCall& call) const {
         ShardManifest manifest;
@@ -88,34 +85,6 @@ struct ShardWriter::State {
         if (right) return {};
         return fail(ErrorKind::kInvalid,
                     fmt::format("rank {}: the weights given are not those of its blocks", rank));
-    }
-
-    /// The blocks of the next spans.
-    Result<void> code_delta(const SpanViews& views, Coding& into) {
-        const std::size_t first = into.next_block;
-        const auto& blocks = own.blocks();
-        std::size_t end = first;
-        while (end < blocks.size() && blocks[end].span < into.next_span + views.size()) ++end;
-        ShardManifest& manifest = into.pending.manifest;
-        WISP_TRY(ordered_parallel<WrittenBlock>(
-            end - first, static_cast<unsigned>(into.workers.size()),
-            [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-                const OwnBlock& block = blocks[first + index];
-                return encode_block(manifest.call.codec, own.tensor_of(block), block.range,
-                                    block.of(kept[block.span]),
-                                    block.of(views[block.span - into.next_span]),
-                                    own.seed_of(block), into.workers[thread]);
-            },
-            [&](std::uint64_t, WrittenBlock block) -> Result<void> {
-                manifest.state += block.old_state;
-                manifest.touched_before += block.touched.before;
-                manifest.touched_after += block.touched.after;
-                manifest.blocks.push_back(
-                    {block.encoded.coded.size(), block.encoded.changed_elements});
-                return into.file->append(block.encoded.coded);
-            }));
-        into.next_block = end;
-        return {};
     }
 
     /// What is short goes into the shard manifest, the rest into the bucket.
@@ -197,9 +166,9 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
     coding.pending.manifest = state_->new_shard_manifest(call);
     if (call.part == ShardPart::kWhole) return {};
     coding.pending.file = OwnedFile(state_->new_file());
-    WISP_ASSIGN(PendingFile file, PendingFile::create(coding.pending.file.path()));
-    coding.file.emplace(std::move(file));
-    coding.workers.resize(thread_count(state_->options.threads));
+    coding.pending.coder = std::make_unique<ShardCoder>(
+        state_->own, call.codec, state_->options.threads, coding.pending.file.path(),
+        state_->options.change_buffer_bytes);
     return {};
 }
 
@@ -210,8 +179,8 @@ Result<void> ShardWriter::add(const SpanViews& spans) {
     }
     State::Coding& coding = *state_->coding;
     WISP_TRY(state_->check_views(spans, coding.next_span));
-    if (coding.file) {
-        WISP_TRY(state_->code_delta(spans, coding));
+    if (coding.pending.coder) {
+        WISP_TRY(coding.pending.coder->add(spans, state_->kept, coding.pending.manifest));
     } else {
         for (const auto& view : spans) coding.pending.whole.emplace_back(view.begin(), view.end());
     }
@@ -219,32 +188,29 @@ Result<void> ShardWriter::add(const SpanViews& spans) {
     return {};
 }
 
-Result<CodedShard> ShardWriter::finish() {
+Result<FoundShard> ShardWriter::finish() {
     if (!state_->coding || state_->coding->next_span != state_->own.spans().size()) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("rank {} was not given all of its blocks", state_->rank));
     }
     State::Coding coding = std::move(*state_->coding);
     state_->coding.reset();
-    CodedShard coded;
+    FoundShard found;
     for (const OwnBlock& block : state_->own.blocks())
-        coded.total_elements += block.range.element_count;
-    if (coding.file) {
-        WISP_TRY(coding.file->commit_unsynced());
+        found.total_elements += block.range.element_count;
+    if (coding.pending.coder) {
         for (const ManifestBlock& block : coding.pending.manifest.blocks) {
-            coded.changed_elements += block.changed;
-            coded.payload_bytes += block.bytes;
+            found.changed_elements += block.changed;
         }
     } else {
-        coded.changed_elements = coded.total_elements;
-        coded.payload_bytes = state_->own.total_bytes();
+        found.changed_elements = found.total_elements;
     }
-    coded.seconds = coding.timer.seconds();
+    found.seconds = coding.timer.seconds();
     state_->pending.emplace(std::move(coding.pending));
-    return coded;
+    return found;
 }
 
-Result<CodedShard> ShardWriter::code(const ShardCall& call, const SpanViews& spans) {
+Result<FoundShard> ShardWriter::find(const ShardCall& call, const SpanViews& spans) {
     WISP_TRY(begin(call));
     WISP_TRY(add(spans));
     return finish();
@@ -258,6 +224,7 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
                                                          state_->rank, call.step));
         }
         State::Pending& pending = *state_->pending;
+        if (pending.coder) WISP_TRY(pending.coder->code(state_->kept, pending.manifest));
         if (call.part == ShardPart::kWhole) {
             const SpanViews views = views_of(pending.whole);
             WISP_ASSIGN(pending.manifest.state, state_->own.digest(views));
@@ -265,6 +232,7 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
             WISP_TRY(state_->own.write_segment(views, pending.file.path()));
         }
         WISP_TRY(state_->send(pending));
+        state_->delivered_bytes = pending.manifest.uploaded_bytes();
         return write_shard_manifest(pending.manifest);
     }
     if (!state_->base || *state_->base != call.base) {
@@ -292,15 +260,17 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
     state_->pending.reset();
     if (pending.manifest.call.part == ShardPart::kWhole) {
         state_->kept = std::move(pending.whole);
-    } else if (auto moved = state_->own.apply(pending.manifest.call.codec, pending.file.path(),
-                                              pending.manifest.blocks, state_->kept);
-               !moved) {
+    } else if (auto moved = pending.coder->move(state_->kept, pending.manifest); !moved) {
         state_->base.reset();
         return moved;
     }
     state_->base = state;
     if (!pending.reused) return {};
     return state_->uploader.confirm(pending.stored, pending.file.path());
+}
+
+std::uint64_t ShardWriter::delivered_bytes() const {
+    return state_->delivered_bytes;
 }
 
 void ShardWriter::drop() {

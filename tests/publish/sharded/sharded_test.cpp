@@ -61,11 +61,13 @@ class Sharded : public ::testing::Test {
         WriteWorker worker;
         for (std::uint64_t b = 0; b < grid.count(); ++b) {
             const BlockRange range = grid[b];
-            value_of(writer.add(range, writer.encode(range, range.of(before.bytes(range.tensor)),
-                                                     range.of(after.bytes(range.tensor)),
-                                                     seeds[range.tensor], worker)));
+            const auto old_block = range.of(before.bytes(range.tensor));
+            worker.detector.detect(old_block, range.of(after.bytes(range.tensor)), range,
+                                   seeds[range.tensor], false, worker.found);
+            value_of(writer.add(range, writer.encode_changes(range, old_block, worker.found.changes,
+                                                             seeds[range.tensor], worker)));
         }
-        value_of(writer.finish(writer.old_state(), to));
+        value_of(writer.finish(steps_.digest(from), to));
         return read_bytes(path);
     }
 

@@ -1,6 +1,8 @@
 // The ranks of a sharded trainer, one after the other in one process.
 #pragma once
 
+#include <array>
+
 #include "checkpoint/blocks.hpp"
 #include "checkpoint_steps.hpp"
 #include "wisp/sharded_publisher.hpp"
@@ -27,6 +29,8 @@ class SimulatedRanks {
             options.inline_bytes = inline_bytes;
             options.part_bytes = 512;
             options.threads = 1 + rank % 2;
+            // All of a step is kept, some of it, none of it.
+            options.change_buffer_bytes = std::array<std::uint64_t, 3>{1 << 20, 300, 0}[rank % 3];
             writers_.push_back(
                 value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options)));
         }
@@ -45,7 +49,7 @@ class SimulatedRanks {
         ShardManifests manifests;
         for (std::size_t rank = 0; rank < count(); ++rank) {
             if (call.part != ShardPart::kAnchor) {
-                value_of(writers_[rank].code(call, views(rank, weights)));
+                value_of(writers_[rank].find(call, views(rank, weights)));
             }
             manifests.push_back(value_of(writers_[rank].deliver(call)));
         }

@@ -3,44 +3,46 @@
 #include <numeric>
 #include <random>
 
-#include "codec/split_table.hpp"
+#include "codec/sign_rotation.hpp"
+#include "codec/token_table.hpp"
 #include "expect_result.hpp"
 
 namespace wisp::testing {
 namespace {
 
-using Counts = std::array<std::uint64_t, 256>;
+using Counts = std::array<std::uint32_t, 256>;
 
-Bytes written(const SplitTable& table) {
+Bytes written(const TokenTable& table) {
     Bytes out;
-    write_split_table(table, out);
+    write_token_table(table, out);
     return out;
 }
 
-Result<SplitTable> parse(const Bytes& bytes) {
+Result<TokenTable> parse(const Bytes& bytes) {
     ByteReader in(bytes);
-    return parse_split_table(in);
+    return parse_token_table(in);
 }
 
 /// Presence of the first bytes and their frequencies as they are given.
 Bytes table_bytes(const std::vector<std::uint64_t>& frequencies) {
-    Bytes out(32);
+    Bytes out(33);
+    out[0] = std::byte{32};
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
-        out[i / 8] |= static_cast<std::byte>(1U << (i % 8));
+        out[1 + i / 8] |= static_cast<std::byte>(1U << (i % 8));
     }
     for (const std::uint64_t frequency : frequencies) append_varint(out, frequency);
     return out;
 }
 
-TEST(SplitTable, KeepsEveryByteThatOccursAndSumsTo4096) {
+TEST(TokenTable, KeepsEveryByteThatOccursAndSumsTo4096) {
     std::mt19937_64 rng(1);
     for (int round = 0; round < 2000; ++round) {
         Counts counts{};
         const std::size_t present = 1 + rng() % 256;
         for (std::size_t i = 0; i < present; ++i) {
-            counts[rng() % 256] = 1 + (rng() >> (24 + rng() % 40));
+            counts[rng() % 256] = 1 + static_cast<std::uint32_t>(rng() >> (33 + rng() % 31));
         }
-        const SplitTable table = SplitTable::from_counts(counts);
+        const TokenTable table = TokenTable::from_counts(counts);
         std::uint32_t sum = 0;
         for (std::size_t i = 0; i < 256; ++i) {
             ASSERT_EQ(table.frequency[i] != 0, counts[i] != 0);
@@ -48,42 +50,42 @@ TEST(SplitTable, KeepsEveryByteThatOccursAndSumsTo4096) {
             sum += table.frequency[i];
         }
         ASSERT_EQ(sum, 4096U);
-        const SplitTable back = value_of(parse(written(table)));
+        const TokenTable back = value_of(parse(written(table)));
         ASSERT_EQ(back.frequency, table.frequency);
         ASSERT_EQ(back.start, table.start);
     }
 }
 
-TEST(SplitTable, GivesALoneByteEverything) {
+TEST(TokenTable, GivesALoneByteEverything) {
     Counts counts{};
     counts[255] = 1;
-    EXPECT_EQ(SplitTable::from_counts(counts).frequency[255], 4096);
+    EXPECT_EQ(TokenTable::from_counts(counts).frequency[255], 4096);
     EXPECT_EQ(value_of(parse(table_bytes({4096}))).frequency[0], 4096);
 }
 
-TEST(SplitTable, MakesRoomForRareBytes) {
+TEST(TokenTable, MakesRoomForRareBytes) {
     Counts counts;
     counts.fill(1);
-    counts[7] = std::uint64_t{1} << 40;
-    const SplitTable table = SplitTable::from_counts(counts);
+    counts[7] = 1U << 31;
+    const TokenTable table = TokenTable::from_counts(counts);
     EXPECT_EQ(table.frequency[7], 4096 - 255);
     EXPECT_EQ(table.frequency[8], 1);
 }
 
-TEST(SplitTable, RejectsFrequenciesOutOfRange) {
+TEST(TokenTable, RejectsFrequenciesOutOfRange) {
     for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{4097}, ~std::uint64_t{0}}) {
         EXPECT_NE(text_of(parse(table_bytes({bad, 4096}))).find("out of range"), std::string::npos);
     }
 }
 
-TEST(SplitTable, RejectsAnotherSumThan4096) {
+TEST(TokenTable, RejectsAnotherSumThan4096) {
     for (const auto& frequencies : std::vector<std::vector<std::uint64_t>>{
              {}, {4095}, {4096, 1}, {2048, 2047}, std::vector<std::uint64_t>(256, 17)}) {
         EXPECT_NE(text_of(parse(table_bytes(frequencies))).find("4096"), std::string::npos);
     }
 }
 
-TEST(SplitTable, RejectsToEndInside) {
+TEST(TokenTable, RejectsToEndInside) {
     const Bytes bytes = table_bytes({1000, 3000, 96});
     for (std::size_t size = 0; size < bytes.size(); ++size) {
         EXPECT_EQ(outcome_of(parse(

@@ -24,4 +24,14 @@ class ValueOrder {
     T magnitude_;
 };
 
+/// Steps of either direction as numbers that grow with their size.
+template <class T>
+constexpr T zigzag(T step) {
+    return static_cast<T>((step << 1) ^ (T{0} - (step >> (sizeof(T) * 8 - 1))));
+}
+template <class T>
+constexpr T from_zigzag(T number) {
+    return static_cast<T>((number >> 1) ^ (T{0} - (number & 1)));
+}
+
 }  // namespace wisp

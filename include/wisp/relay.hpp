@@ -1,0 +1,49 @@
+// A replica without weights: somebody else holds them, and is asked for what a step touches.
+//
+// Deltas of the codec swift name their positions without a base, and their values follow from the
+// old bits at those positions. So whoever follows for engines that hold the weights in their own
+// memory fetches, decodes and proves every step, and keeps what is in proportion to the changes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "wisp/replica.hpp"
+#include "wisp/touched_tensor.hpp"
+
+namespace wisp {
+
+struct RelayReplicaOptions {
+    unsigned threads = 0;
+    /// For fetched files and whole states; a temporary folder when empty.
+    std::filesystem::path scratch;
+    /// Room for the words of these tensors, side by side as room_bytes_of() says. It stays until
+    /// the next call.
+    std::function<Result<std::span<std::byte>>(std::span<const TouchedTensor>)> room;
+    /// The indices are in the room: puts the words as they are in state `at` behind them. The last
+    /// word of a tensor may be short, and is padded with zeros.
+    std::function<Result<void>(const StateDigest& at)> ask;
+    /// Who was asked last, for errors.
+    std::function<std::string()> asked;
+    /// Told of each move when it is proven; if it fails, the replica stays where it was. `weights`
+    /// have a schema and no bytes.
+    std::function<Result<void>(const ReplicaMove&)> on_move;
+    /// Told of each whole state, in a folder inside scratch() that is the callee's from then on.
+    std::function<Result<void>(const std::filesystem::path& folder, const Schema& schema,
+                               const ReplicaRecord& at)>
+        on_adopt;
+};
+
+/// Its apply() takes deltas of the codec swift alone: kUnsupported. Old bits that are not those the
+/// deltas were made from are kWrongBase.
+Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options);
+
+/// What these words of a tensor, the last one perhaps short, add to the digest of a state.
+StateDigest digest_of_words(const TensorInfo& tensor, std::uint64_t first_word,
+                            std::span<const std::byte> words);
+
+}  // namespace wisp

@@ -1,0 +1,21 @@
+// A follower that holds no weights, and the Python code that knows who does.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "wisp/relay.hpp"
+
+namespace wisp::python {
+
+namespace nb = nanobind;
+
+/// room([(tensor, words), …]) answers with writable memory, ask(state) fills it, asked() tells by
+/// whom; adopt(folder, schema, step, seq, state) and move(entries, step, seq, state) are told.
+struct RelayCalls {
+    nb::object room, ask, asked, adopt, move;
+};
+
+/// The result keeps what it calls.
+RelayReplicaOptions relay_options(const RelayCalls& calls);
+
+}  // namespace wisp::python

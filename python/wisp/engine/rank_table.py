@@ -1,0 +1,162 @@
+"""What a feed knows of its ranks: where each stands, and what it can give back of the weights."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..tensors import TensorEntry
+from .feed_messages import Gathered, Part, RankHolds, RankReport
+
+__all__ = ["RankGroup", "RankTable"]
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """The ranks of one engine on this host, all of which stand at the same state."""
+
+    labels: tuple[str, ...]
+    covered: frozenset[str]  #: the tensors of which they hold every element
+
+
+class RankTable:
+    """Told by the threads that hear ranks, asked by the one that follows."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._reports: dict[str, RankReport] = {}
+        self._holds: dict[str, RankHolds] = {}
+        self._answers: dict[str, Gathered] = {}
+        self._covered: dict[tuple[int, ...], frozenset[str]] = {}  # by identities of RankHolds
+
+    def report(self, label: str, report: RankReport) -> None:
+        """A rank says where it stands."""
+        with self.changed:
+            self._reports[label] = report
+            self.changed.notify_all()
+
+    def hold(self, holds: RankHolds) -> None:
+        """A rank says what it holds."""
+        with self.changed:
+            self._holds[holds.label] = holds
+            self._covered.clear()
+            self.changed.notify_all()
+
+    def answer(self, answer: Gathered) -> None:
+        """A rank has gathered, or not."""
+        with self.changed:
+            self._answers[answer.label] = answer
+            self.changed.notify_all()
+
+    def leave(self, label: str) -> None:
+        """A rank has gone."""
+        with self.changed:
+            for known in (self._reports, self._holds, self._answers):
+                known.pop(label, None)
+            self._covered.clear()
+            self.changed.notify_all()
+
+    def groups_at(self, state: str, schema: Sequence[TensorEntry]) -> list[RankGroup]:
+        """Engines all of whose ranks stand at this state; those that hold most come first."""
+        with self.changed:
+            engines: dict[str, list[RankHolds]] = {}
+            for label, holds in self._holds.items():
+                engines.setdefault(label.rpartition("/")[0], []).append(holds)
+            found = []
+            for ranks in engines.values():
+                standing = all(
+                    (report := self._reports.get(rank.label)) is not None
+                    and report.stands_at(state)
+                    for rank in ranks
+                )
+                if standing and len(ranks) >= max(rank.peers for rank in ranks):
+                    labels = tuple(sorted(rank.label for rank in ranks))
+                    found.append(RankGroup(labels, self._coverage(ranks, schema)))
+            return sorted(found, key=lambda group: (-len(group.covered), group.labels))
+
+    def _coverage(self, ranks: list[RankHolds], schema: Sequence[TensorEntry]) -> frozenset[str]:
+        key = tuple(sorted(id(rank) for rank in ranks))
+        if key not in self._covered:
+            names = [n for n, _, shape in schema if _covers(ranks, n, shape)]
+            self._covered[key] = frozenset(names)
+        return self._covered[key]
+
+    def opaque(self) -> set[str]:
+        """Tensors that some rank needs whole."""
+        with self.changed:
+            return {name for holds in self._holds.values() for name in holds.opaque}
+
+    def has_candidates(self) -> bool:
+        """Whether there is a rank that may yet come to stand somewhere."""
+        with self.changed:
+            return any(report.failure is None for report in self._reports.values())
+
+    def all_past(self, states: set[str], *, served: bool = False) -> bool:
+        """Whether every rank that does not fail stands at one of these (or serves it)."""
+        with self.changed:
+            for report in self._reports.values():
+                if report.failure is not None:
+                    continue
+                if served:
+                    if report.served is None or report.served.state not in states:
+                        return False
+                elif not any(report.stands_at(state) for state in states):
+                    return False
+            return True
+
+    def differing(self, labels: Sequence[str]) -> dict[str, int]:
+        """Which of these ranks said last that they hold words otherwise, and how many."""
+        with self.changed:
+            answers = {label: self._answers.get(label) for label in labels}
+            return {label: a.differing for label, a in answers.items() if a and a.differing}
+
+    def wait_answers(
+        self,
+        number: int,
+        labels: Sequence[str],
+        go_on: Callable[[], object],
+        patience: float | None,
+        silent: set[str],
+    ) -> str | None:
+        """None when all have gathered; else why they have not. `go_on` may raise.
+
+        patience: seconds after which those that have not answered are put into `silent`.
+        """
+        end = None if patience is None else time.monotonic() + patience
+        with self.changed:
+            while True:
+                waiting: list[str] = []
+                for label in labels:
+                    if label not in self._holds:
+                        return f"rank {label} has gone"
+                    answer = self._answers.get(label)
+                    if answer is None or answer.number != number:
+                        waiting.append(label)
+                    elif answer.failure:
+                        return f"rank {label}: {answer.failure}"
+                if not waiting:
+                    return None
+                if end is not None and time.monotonic() > end:
+                    silent.update(waiting)
+                    return f"rank {', '.join(waiting)} does not answer"
+                go_on()
+                self.changed.wait(0.2)
+
+
+def _covers(ranks: list[RankHolds], name: str, shape: tuple[int, ...]) -> bool:
+    """Parts that several ranks hold count once."""
+    parts: set[Part] = {part for rank in ranks for part in rank.parts.get(name, ())}
+    held = sum(int(np.prod([n for n, _ in dims], dtype=np.int64)) for _, dims in parts)
+    elements = int(np.prod(shape, dtype=np.int64))
+    if held <= elements:
+        return held == elements  # slices of one engine are apart
+    seen = np.zeros(elements, bool)
+    for first, dims in parts:
+        sizes = [size for size, _ in dims]
+        strides = [stride for _, stride in dims]  # of elements of one byte
+        np.lib.stride_tricks.as_strided(seen[first:], sizes, strides)[...] = True
+    return bool(seen.all())

@@ -1,0 +1,55 @@
+// Swift deltas over weights that lie elsewhere: which words they touch, and, once those are known,
+// what they become.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "checkpoint/blocks.hpp"
+#include "codec/swift_decoder.hpp"
+#include "delta/delta_chain.hpp"
+#include "wisp/result.hpp"
+#include "wisp/touched_tensor.hpp"
+
+namespace wisp {
+
+/// One block that a chain of deltas touches.
+struct TouchedBlock {
+    /// What one delta does to it; the decoder stands between positions and values.
+    struct Part {
+        std::size_t delta = 0;
+        std::size_t delta_tensor = 0;  // in the delta's own order
+        std::span<const std::byte> coded;
+        SwiftDecoder decoder;
+        std::vector<std::uint32_t> positions;
+    };
+    BlockRange range;
+    std::vector<Part> parts;           // in the order of the deltas
+    std::vector<std::uint32_t> words;  // that any part touches, from the block's first on
+};
+
+class TouchedWords {
+  public:
+    /// Reads the positions of all deltas. kUnsupported when one is not of the codec swift.
+    static Result<TouchedWords> of(const DeltaChain& chain, const Schema& schema, unsigned threads);
+
+    /// Ascending, only those that are touched.
+    const std::vector<TouchedTensor>& tensors() const { return tensors_; }
+    std::size_t room_bytes() const { return room_bytes_; }
+    /// Puts the indices into the room.
+    void write_indices(std::span<std::byte> room) const;
+    /// The room holds the old words: runs the deltas over them. Once. kCorrupt when the values make
+    /// no sense, which of a sealed delta means other old words than it was made from.
+    Result<std::vector<MovedBlock>> run(const DeltaChain& chain, std::span<const std::byte> room,
+                                        ChainSums& sums, unsigned threads);
+
+  private:
+    std::vector<TouchedBlock> blocks_;  // ascending by tensor and element
+    std::vector<TouchedTensor> tensors_;
+    std::vector<std::size_t> first_block_;  // of each touched tensor, and one past the last
+    std::vector<std::size_t> words_at_;     // of each block: in the room, in bytes
+    std::size_t room_bytes_ = 0;
+};
+
+}  // namespace wisp

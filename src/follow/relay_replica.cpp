@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <system_error>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/folder_lock.hpp"
+#include "base/pending_folder.hpp"
+#include "base/try.hpp"
+#include "delta/touched_words.hpp"
+#include "kernel/kernels.hpp"
+#include "wisp/relay.hpp"
+
+namespace wisp {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kWhole = "whole-";
+
+/// Tells of what tensors a move is.
+class AbsentWeights : public Weights {
+  public:
+    explicit AbsentWeights(const Schema& schema) : schema_(&schema) {}
+    const Schema& schema() const override { return *schema_; }
+    std::span<const std::byte> bytes(std::size_t) const override { return {}; }
+
+  private:
+    const Schema* schema_;
+};
+
+class RelayReplica : public Replica {
+  public:
+    RelayReplica(RelayReplicaOptions options, std::optional<PendingFolder> temporary,
+                 std::optional<FolderLock> lock)
+        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
+
+    std::string label() const override { return "the engines' memory"; }
+    const Weights* weights() const override { return nullptr; }
+    bool has_state() const override { return at_ && at_->state_seq != 0; }
+    bool in_doubt() const override { return false; }
+    fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
+    Result<std::optional<ReplicaRecord>> load() override { return at_; }
+    Result<void> save(const ReplicaRecord& record) override {
+        at_ = record;
+        return {};
+    }
+
+    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
+                              const ReplicaRecord& after) override {
+        if (!has_state()) return fail(ErrorKind::kWrongBase, label() + " holds no state yet");
+        WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema_));
+        if (chain.size() == 0 || chain.delta(0).facts().base != at_->state) {
+            return fail(ErrorKind::kWrongBase,
+                        fmt::format("the deltas to step {} do not start from state {}, where {} is",
+                                    after.step, to_text(at_->state), label()));
+        }
+        WISP_ASSIGN(TouchedWords touched, TouchedWords::of(chain, schema_, options_.threads));
+        WISP_ASSIGN(const std::span<std::byte> room, options_.room(touched.tensors()));
+        if (room.size() < touched.room_bytes()) {
+            return fail(ErrorKind::kInternal, "there is less room than was asked for");
+        }
+        touched.write_indices(room);
+        WISP_TRY(options_.ask(at_->state));
+        ChainSums sums;
+        auto blocks = touched.run(chain, room, sums, options_.threads);
+        if (!blocks && blocks.error().kind == ErrorKind::kCorrupt) {
+            // Its seal holds, so it is the old bits that make no sense.
+            return fail(ErrorKind::kWrongBase, foreign_memory(after, blocks.error().text));
+        }
+        if (!blocks) return std::unexpected(std::move(blocks).error());
+        auto proof = chain.prove(at_->state, sums);
+        if (!proof && proof.error().kind == ErrorKind::kWrongBase) {
+            return fail(ErrorKind::kWrongBase, foreign_memory(after, proof.error().text));
+        }
+        if (!proof) return std::unexpected(std::move(proof).error());
+        if (proof->result != after.state) {
+            return fail(
+                ErrorKind::kCorrupt,
+                fmt::format("the deltas lead to state {}, but their commit says {}: "
+                            "nothing was changed; run 'wisp scrub'",
+                            to_text(proof->result.value_or(StateDigest())), to_text(after.state)));
+        }
+        const AbsentWeights absent(schema_);
+        WISP_TRY(options_.on_move({&absent, &after, &*blocks, false}));
+        at_ = after;
+        ApplyReport report;
+        report.deltas_applied = chain.size();
+        report.changed_elements = sums.changed_elements;
+        report.base_proven = proof->base_proven;
+        report.result_proven = proof->result_proven;
+        report.result = after.state;
+        return report;
+    }
+
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        {
+            WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
+            schema_ = checkpoint.schema();
+        }
+        // Whoever was told of the one before may still be about to remove it.
+        static std::atomic<std::uint64_t> adopted = 0;
+        const fs::path kept = scratch() / fmt::format("{}{}", kWhole, ++adopted);
+        std::error_code error;
+        fs::remove_all(kept, error);
+        fs::rename(folder, kept, error);
+        if (error) return std::unexpected(file_error("move", folder, error.value()));
+        at_ = after;
+        auto told = options_.on_adopt(kept, schema_, after);
+        if (!told) WISP_TRY(discard());
+        return told;
+    }
+
+    Result<void> discard() override {
+        if (at_) forget_state(*at_);
+        return {};
+    }
+
+  private:
+    std::string foreign_memory(const ReplicaRecord& after, const std::string& found) const {
+        return fmt::format(
+            "step {} is refused before anything is written, since what it changes is not what it "
+            "was made from ({}); the old values came from {}: somebody else wrote to that memory; "
+            "a whole state is fetched, and the next update writes what differs from it",
+            after.step, found, options_.asked ? options_.asked() : label());
+    }
+
+    RelayReplicaOptions options_;
+    std::optional<PendingFolder> temporary_;
+    std::optional<FolderLock> lock_;
+    std::optional<ReplicaRecord> at_;
+    Schema schema_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options) {
+    if (options.scratch.empty()) {
+        WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
+        return std::make_unique<RelayReplica>(std::move(options), std::move(temporary),
+                                              std::nullopt);
+    }
+    std::error_code error;
+    fs::create_directories(options.scratch, error);
+    if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
+    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
+    // What a process left that was killed.
+    for (const auto& left : fs::directory_iterator(options.scratch, error)) {
+        if (!left.path().filename().string().starts_with(kWhole)) continue;
+        std::error_code ignored;
+        fs::remove_all(left.path(), ignored);
+    }
+    return std::make_unique<RelayReplica>(std::move(options), std::nullopt, std::move(lock));
+}
+
+StateDigest digest_of_words(const TensorInfo& tensor, std::uint64_t first_word,
+                            std::span<const std::byte> words) {
+    return active_kernels().mix_bytes(words.data(), words.size(), seed_of(tensor), first_word);
+}
+
+}  // namespace wisp
