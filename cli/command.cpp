@@ -29,6 +29,14 @@ Rule existing_folder() {
     return [](CLI::Option& option) { option.check(CLI::ExistingDirectory); };
 }
 
+Rule output_file() {
+    return accepted_by([](const std::string& name) -> std::string {
+        if (name == "-")
+            return "it cannot go to standard output; name a file (./- for one so called)";
+        return name.empty() ? "name a file" : "";
+    });
+}
+
 Rule accepted_by(std::function<std::string(const std::string&)> why_not, std::string shown_as) {
     return [=](CLI::Option& option) { option.check(CLI::Validator(why_not, shown_as)); };
 }

@@ -26,6 +26,8 @@ Rule one_of(std::vector<std::string> words);
 Rule not_negative();
 Rule positive();
 Rule existing_folder();
+/// A name to write to; "-" is refused, since these files are not written front to back.
+Rule output_file();
 /// `why_not` returns nothing, or what is wrong with the value.
 Rule accepted_by(std::function<std::string(const std::string&)> why_not, std::string shown_as = "");
 

@@ -181,7 +181,8 @@ void add_servers(Command& verb, DriveArguments& into) {
                     "end first), abort")
         ->check(one_of({"keep", "wait", "abort"}))
         ->capture_default_str();
-    add_duration(verb, "--timeout", into.timeout, "For a server to stage and take a step")
+    add_duration(verb, "--timeout", into.timeout, "For a server to stage and take a step",
+                 Milliseconds(1))
         ->default_str("5m");
     verb.add_option("--api-key", into.api_key,
                     "Key of servers started with one; better in the environment")

@@ -38,13 +38,16 @@ Result<Milliseconds> parse_duration(std::string_view text) {
 }
 
 Option* add_duration(Command& verb, const std::string& name, Milliseconds& into,
-                     const std::string& help) {
+                     const std::string& help, Milliseconds shortest) {
     return verb
         .add_option_function(
             name,
-            [&into, name](const std::string& text) {
+            [&into, name, shortest](const std::string& text) {
                 const auto duration = parse_duration(text);
                 if (!duration) refuse_usage(name, duration.error().text);
+                if (*duration < shortest) {
+                    refuse_usage(name, fmt::format("give at least {}ms", shortest.count()));
+                }
                 into = *duration;
             },
             help)

@@ -14,8 +14,8 @@ namespace wisp::cli {
 /// At most 36500 days, so that a time of today plus a duration is still a time.
 Result<Milliseconds> parse_duration(std::string_view text);
 
-/// An option that takes a duration; anything else is wrong usage.
+/// An option that takes a duration; anything else, or less than `shortest`, is wrong usage.
 Option* add_duration(Command& verb, const std::string& name, Milliseconds& into,
-                     const std::string& help);
+                     const std::string& help, Milliseconds shortest = Milliseconds(0));
 
 }  // namespace wisp::cli

@@ -87,10 +87,11 @@ bool FollowReporter::tell(const FollowEvent& event) {
 
 void FollowReporter::print_move(const FollowEvent& event) {
     fmt::print(
-        "step {}, seq {}: {}{} in {} objects; fetch {}, verify {}, apply {}; {}{}\n", event.step,
-        event.seq, event.kind == FollowEvent::Kind::kJoined ? "joined by an anchor, " : "",
-        human_bytes(event.fetched_bytes), event.fetched_objects, human_seconds(event.fetch_seconds),
-        human_seconds(event.verify_seconds), human_seconds(event.apply_seconds),
+        "step {}, seq {}: {}{} in {}; fetch {}, verify {}, apply {}; {}{}\n", event.step, event.seq,
+        event.kind == FollowEvent::Kind::kJoined ? "joined by an anchor, " : "",
+        human_bytes(event.fetched_bytes), counted(event.fetched_objects, "object"),
+        human_seconds(event.fetch_seconds), human_seconds(event.verify_seconds),
+        human_seconds(event.apply_seconds),
         event.lag_steps == 0 ? std::string("current") : fmt::format("{} behind", event.lag_steps),
         event.unproven ? ", on trust: the file carries no digest" : "");
     std::fflush(stdout);

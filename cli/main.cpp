@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 
 #include "process_stop.hpp"
+#include "usage_error.hpp"
 #include "verbs.hpp"
 #include "wisp/control.hpp"
 
@@ -19,10 +21,19 @@ constexpr const char* kFooter = R"(Examples:
 
 A checkpoint is a .safetensors file or a Hugging Face folder with its index; a run is
 s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder.
-'wisp VERB --help' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 10 no such run,
+'wisp help VERB' has more. Exit codes: 0 ok, 1 error, 2 usage, 5 try again later, 10 no such run,
 11 locked or taken over, 12 permissions or trust, 13 damaged data, 14 wrong base or another run,
 15 history is gone, 16 store lacks a capability, 17 disk full, 18 format too new, 130 interrupted.
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
+
+/// "wisp help publish" is "wisp publish --help"; returns the words as they are meant.
+std::vector<std::string> without_help_verb(int argc, char** argv) {
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    if (words.empty() || words.front() != "help") return words;
+    words.erase(words.begin());
+    words.emplace_back("--help");
+    return words;
+}
 
 int run(int argc, char** argv) {
     CLI::App parser("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
@@ -57,9 +68,13 @@ int run(int argc, char** argv) {
         return 2;
     }
     try {
-        parser.parse(argc, argv);
+        // From a vector CLI11 takes the words from the back.
+        std::vector<std::string> words = without_help_verb(argc, argv);
+        std::ranges::reverse(words);
+        parser.parse(words);
     } catch (const CLI::ParseError& error) {
-        return parser.exit(error) == 0 ? 0 : 2;
+        return wisp::cli::tell_usage_error(
+            parser, error, {argv + 1, static_cast<std::size_t>(std::max(argc - 1, 0))});
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "wisp: out of memory; use fewer --threads or a larger machine\n");
         return 1;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +19,18 @@ std::int64_t now_nanoseconds() {
 
 bool shows_progress(const Common& common) {
     return !common.quiet && ::isatty(STDERR_FILENO) == 1;
+}
+
+/// ", 210 MB/s, 12 s left", once there is something to tell it by.
+std::string pace_text(std::uint64_t done, std::uint64_t left, double seconds) {
+    constexpr double kTelling = 0.5;
+    if (seconds < kTelling || done == 0) return "";
+    const double rate = static_cast<double>(done) / seconds;
+    std::string text = fmt::format(", {}/s", human_bytes(static_cast<std::uint64_t>(rate)));
+    if (left == 0) return text;
+    const double wait = static_cast<double>(left) / rate;
+    return text + (wait < 120 ? fmt::format(", {:.0f} s left", wait)
+                              : fmt::format(", {:.0f} min left", wait / 60));
 }
 
 }  // namespace
@@ -58,15 +71,24 @@ int report_error(const Common& common, const std::string& verb, const Error& err
 
 Progress progress_bar(const Common& common) {
     if (!shows_progress(common)) return {};
-    const auto last = std::make_shared<std::int64_t>(0);
-    return [last](std::string_view phase, std::uint64_t done, std::uint64_t total) {
+    struct Phase {
+        std::string name;
+        std::int64_t begun = 0;
+        std::uint64_t begun_at = 0;  // bytes
+        std::int64_t drawn = 0;
+    };
+    const auto at = std::make_shared<Phase>();
+    return [at](std::string_view phase, std::uint64_t done, std::uint64_t total) {
         const std::int64_t now = now_nanoseconds();
-        if (now - *last < 50'000'000 && done != total) return;
-        *last = now;
+        if (at->name != phase || done < at->begun_at) *at = {std::string(phase), now, done, 0};
+        if (now - at->drawn < 50'000'000 && done != total) return;
+        at->drawn = now;
         const double share =
             total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-        fmt::print(stderr, "\r\033[K{:8} {} {:3.0f} %  {} of {}", phase, bar(share, 30),
-                   100 * share, human_bytes(done), human_bytes(total));
+        const double seconds = static_cast<double>(now - at->begun) * 1e-9;
+        fmt::print(stderr, "\r\033[K{:8} {} {:3.0f} %  {} of {}{}", phase, bar(share, 30),
+                   100 * share, human_bytes(done), human_bytes(total),
+                   pace_text(done - at->begun_at, total - std::min(done, total), seconds));
         std::fflush(stderr);
     };
 }
@@ -98,6 +120,10 @@ std::string human_count(std::uint64_t count) {
         digits.insert(static_cast<std::size_t>(at), ",");
     }
     return digits;
+}
+
+std::string counted(std::uint64_t count, std::string_view noun) {
+    return fmt::format("{} {}{}", human_count(count), noun, count == 1 ? "" : "s");
 }
 
 std::string human_seconds(double seconds) {

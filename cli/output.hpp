@@ -31,6 +31,8 @@ std::string human_bytes(std::uint64_t bytes);
 /// 0 where there is nothing to compare with.
 double ratio(std::uint64_t x, std::uint64_t y);
 std::string human_count(std::uint64_t count);
+/// "1 tensor", "1,234 tensors".
+std::string counted(std::uint64_t count, std::string_view noun);
 std::string human_seconds(double seconds);
 /// "■■■■····" of a width, filled to a share between 0 and 1.
 std::string bar(double share, unsigned width);

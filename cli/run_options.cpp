@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "process_stop.hpp"
@@ -75,6 +76,25 @@ Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) 
     auto options = run_options(trust);
     if (!options) return std::unexpected(std::move(options).error());
     return RunAccess{std::move(*where), std::move(*options)};
+}
+
+Result<void> require_apart(const Location& run, const std::filesystem::path& folder) {
+    namespace fs = std::filesystem;
+    const bool in_folder = run.url.find("://") == std::string::npos || run.url.starts_with("file:");
+    if (!in_folder) return {};
+    std::error_code error;
+    // A run in a folder is rooted at "/".
+    const fs::path own = fs::weakly_canonical(fs::path("/") / run.prefix, error);
+    const fs::path other = fs::weakly_canonical(fs::absolute(folder, error), error);
+    if (error) return {};
+    const auto holds = [](const fs::path& outer, const fs::path& inner) {
+        return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first ==
+               outer.end();
+    };
+    if (!holds(own, other)) return {};
+    return fail(ErrorKind::kInvalid,
+                fmt::format("{} belongs to the run at {}; name another folder with --into",
+                            printable(folder.string()), printable(run.url)));
 }
 
 void add_workshop(Command& verb, MaintenanceArguments& into) {

@@ -45,6 +45,9 @@ struct RunAccess {
 };
 Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust);
 
+/// kInvalid when `folder` is the run's own or lies in it.
+Result<void> require_apart(const Location& run, const std::filesystem::path& folder);
+
 /// What compact, retain, scrub and export share.
 struct MaintenanceArguments {
     TrustArguments trust;

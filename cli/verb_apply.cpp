@@ -99,7 +99,8 @@ void add_apply(Command& app, Outcome& outcome) {
         ->required();
     verb->add_option("deltas", arguments->deltas, "Consecutive deltas, oldest first")->required();
     auto* target = verb->add_option_group("target");
-    target->add_option("-o,--output", arguments->output, "Checkpoint to write");
+    target->add_option("-o,--output", arguments->output, "Checkpoint to write")
+        ->check(output_file());
     target->add_flag("--in-place", arguments->in_place,
                      "Overwrite the base, through a journal: crash-safe, all or nothing");
     target->require_option(1);

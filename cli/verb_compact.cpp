@@ -36,14 +36,16 @@ void print_compacted(const CompactArguments& arguments, const CompactReport& rep
                     {"join_objects_after", report.join_objects_after},
                     {"seconds", seconds}});
     } else if (!arguments.common.quiet && report.merged == 0) {
-        fmt::print("nothing to merge; a late joiner reads {} in {} objects\n",
-                   human_bytes(report.join_bytes_after), human_count(report.join_objects_after));
+        fmt::print("nothing to merge; a late joiner reads {} in {}\n",
+                   human_bytes(report.join_bytes_after),
+                   counted(report.join_objects_after, "object"));
     } else if (!arguments.common.quiet) {
-        fmt::print("{} merged deltas, {}, stand for {} steps, {}\n", human_count(report.merged),
-                   human_bytes(report.merged_bytes), human_count(report.spans_states),
+        fmt::print("{}, {}, for {}, {}\n", counted(report.merged, "merged delta"),
+                   human_bytes(report.merged_bytes), counted(report.spans_states, "step"),
                    human_seconds(seconds));
-        fmt::print("a late joiner reads {} in {} objects, before {} in {}\n",
-                   human_bytes(report.join_bytes_after), human_count(report.join_objects_after),
+        fmt::print("a late joiner reads {} in {}, before {} in {}\n",
+                   human_bytes(report.join_bytes_after),
+                   counted(report.join_objects_after, "object"),
                    human_bytes(report.join_bytes_before), human_count(report.join_objects_before));
     }
     std::fflush(stdout);
@@ -79,7 +81,8 @@ void add_compact(Command& app, Outcome& outcome) {
     auto arguments = std::make_shared<CompactArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
     auto* watch = verb->add_flag("--watch", arguments->watch, "Go on as new steps come");
-    add_duration(*verb, "--every", arguments->every, "How often to look, with --watch")
+    add_duration(*verb, "--every", arguments->every, "How often to look, with --watch",
+                 Milliseconds(1))
         ->default_str("1m")
         ->needs(watch);
     add_workshop(*verb, arguments->maintenance);

@@ -42,9 +42,9 @@ int run(const ExportArguments& arguments) {
                     {"fetched_objects", report->fetched_objects},
                     {"seconds", watch.seconds()}});
     } else if (!arguments.common.quiet) {
-        fmt::print("{}: step {}, seq {}, state {}; {} in {} objects, {}\n",
-                   printable(arguments.output), report->step, report->seq, to_text(report->state),
-                   human_bytes(report->fetched_bytes), human_count(report->fetched_objects),
+        fmt::print("{}: step {}, seq {}, state {}; {} in {}, {}\n", printable(arguments.output),
+                   report->step, report->seq, to_text(report->state),
+                   human_bytes(report->fetched_bytes), counted(report->fetched_objects, "object"),
                    human_seconds(watch.seconds()));
     }
     return 0;
@@ -58,7 +58,9 @@ void add_export(Command& app, Outcome& outcome) {
     verb->add_option("run", arguments->run, "Address of the run")->required();
     verb->add_option("--step", arguments->step, "Step to write; the newest by default")
         ->check(not_negative());
-    verb->add_option("-o,--output", arguments->output, "Folder to make")->required();
+    verb->add_option("-o,--output", arguments->output, "Folder to make")
+        ->required()
+        ->check(output_file());
     add_workshop(*verb, arguments->maintenance);
     add_trust(*verb, arguments->maintenance.trust);
     add_common(*verb, arguments->common, true);

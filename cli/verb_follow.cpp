@@ -93,6 +93,8 @@ class Audience {
     }
 
     const std::string& id() const { return id_; }
+    /// The one after the last move.
+    bool command_failed() const { return command_failed_; }
 
     void tell(const FollowEvent& event) {
         if (metrics_) metrics_->on_event(event);
@@ -103,6 +105,7 @@ class Audience {
         if (!moved || arguments_->on_step.empty()) return;
         const auto done =
             run_step_command(arguments_->on_step, event, place_, arguments_->common.json);
+        command_failed_ = !done;
         if (!done) reporter_->tell_failed_command(done.error());
     }
 
@@ -127,11 +130,20 @@ class Audience {
     std::string id_;
     std::unique_ptr<MetricsEndpoint> metrics_;
     std::optional<EventLog> log_;
+    bool command_failed_ = false;
 };
 
-Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& reporter) {
+struct Followed {
+    FollowReport report;
+    bool command_failed = false;
+};
+
+Result<Followed> follow(const FollowArguments& arguments, FollowReporter& reporter) {
     auto access = open_run(arguments.run, arguments.trust);
     if (!access) return std::unexpected(std::move(access).error());
+    if (const auto apart = require_apart(access->where, arguments.into); !apart) {
+        return std::unexpected(apart.error());
+    }
     // Before a folder is made for a run that is not there.
     const bool trl = arguments.layout == "trl";
     if (auto found = trl ? Result<std::vector<CommitSummary>>{}
@@ -170,7 +182,8 @@ Result<FollowReport> follow(const FollowArguments& arguments, FollowReporter& re
                     fmt::format("there is nothing in TRL's layout at {}; check the address",
                                 printable(arguments.run)));
     }
-    return report;
+    if (!report) return std::unexpected(std::move(report).error());
+    return Followed{std::move(*report), audience->command_failed()};
 }
 
 int drive(const FollowArguments& arguments) {
@@ -189,17 +202,19 @@ int drive(const FollowArguments& arguments) {
 int run(const FollowArguments& arguments) {
     const Stopwatch watch;
     FollowReporter reporter(arguments.common, arguments.verb);
-    const auto report = follow(arguments, reporter);
+    const auto followed = follow(arguments, reporter);
     reporter.clear_line();
-    if (!report) return report_error(arguments.common, arguments.verb, report.error());
+    if (!followed) return report_error(arguments.common, arguments.verb, followed.error());
+    const FollowReport& report = followed->report;
     clear_progress(arguments.common);
-    reporter.finish(*report, interrupted(), watch.seconds());
+    reporter.finish(report, interrupted(), watch.seconds());
     if (interrupted()) return 130;
-    if (!report->expired) return 0;
+    if (followed->command_failed) return exit_code(ErrorKind::kInvalid);
+    if (!report.expired) return 0;
     fmt::print(stderr,
                "wisp {}: step {} is the newest of {}, but it is stale; see whether the trainer "
                "still lives\n",
-               arguments.verb, report->at.step, printable(arguments.run));
+               arguments.verb, report.at.step, printable(arguments.run));
     return exit_code(ErrorKind::kUnavailable);
 }
 
@@ -245,7 +260,8 @@ void add_follow(Command& app, Outcome& outcome) {
     arguments->verb = "follow";
     add_options(*verb, *arguments);
     verb->add_flag("--once", arguments->once, "Go to the newest step there is, and end");
-    add_duration(*verb, "--poll", arguments->poll, "How often to look for a new step")
+    add_duration(*verb, "--poll", arguments->poll, "How often to look for a new step",
+                 Milliseconds(1))
         ->default_str("1s");
     add_servers(*verb, arguments->servers);
     verb->footer(R"(Examples:

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,51 +14,6 @@ struct InspectArguments {
     std::string file;
     bool tensors = false;
 };
-
-struct LayerRow {
-    std::string name;
-    std::uint64_t changed = 0;
-    std::uint64_t elements = 0;
-    std::uint64_t bytes = 0;
-};
-
-std::vector<LayerRow> group_by_layer(const FileReport& report) {
-    std::vector<LayerRow> rows;
-    for (const TensorReport& tensor : report.tensors) {
-        const std::string name = layer_of(tensor.tensor.name);
-        auto row = std::ranges::find(rows, name, &LayerRow::name);
-        if (row == rows.end()) row = rows.insert(rows.end(), LayerRow{name, 0, 0, 0});
-        row->changed += tensor.changed_elements;
-        row->elements += tensor.element_count;
-        row->bytes += tensor.stored_bytes;
-    }
-    // "layer 2" before "layer 10", and what is in no layer first.
-    std::ranges::stable_sort(rows, {}, [](const LayerRow& row) {
-        return row.name.starts_with("layer ") ? std::pair(row.name.size(), row.name)
-                                              : std::pair(std::size_t{0}, std::string());
-    });
-    return rows;
-}
-
-void print_layers(const FileReport& report) {
-    const auto rows = group_by_layer(report);
-    std::uint64_t largest = 0;
-    std::size_t width = 8;
-    for (const LayerRow& row : rows) {
-        largest = std::max(largest, row.changed);
-        width = std::max(width, std::min<std::size_t>(row.name.size(), 44));
-    }
-    fmt::print("\n{:{}}  {:>12}  {:>9}  {:>9}  bits/change\n", "where", width, "changed", "share",
-               "bytes");
-    for (const LayerRow& row : rows) {
-        const std::string share =
-            row.elements == 0 ? "?"
-                              : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
-        fmt::print("{:{}}  {:>12}  {:>9}  {:>9}  {:>5.2f}  {}\n", printable(row.name), width,
-                   human_count(row.changed), share, human_bytes(row.bytes),
-                   8 * ratio(row.bytes, row.changed), bar(ratio(row.changed, largest), 24));
-    }
-}
 
 void print_tensors(const FileReport& report) {
     fmt::print("\n");
@@ -84,20 +38,21 @@ void print_tensors(const FileReport& report) {
 void print_report(const FileReport& report, const InspectArguments& arguments) {
     fmt::print("{}: ", printable(arguments.file));
     if (!report.is_delta()) {
-        fmt::print("checkpoint, {} tensors, {} elements, {}\nschema {}\n", report.tensors.size(),
-                   human_count(report.total_elements), human_bytes(report.file_bytes),
+        fmt::print("checkpoint, {}, {}, {}\nschema {}\n", counted(report.tensors.size(), "tensor"),
+                   counted(report.total_elements, "element"), human_bytes(report.file_bytes),
                    report.schema_digest);
         if (arguments.tensors) print_tensors(report);
         return;
     }
     fmt::print("{} delta, step {}, {}\n", name_of(*report.codec), report.step.value_or(0),
                human_bytes(report.file_bytes));
-    fmt::print("{} elements changed", human_count(report.changed_elements));
+    fmt::print("{} changed", counted(report.changed_elements, "element"));
     if (report.total_elements > 0) {
         fmt::print(" of {} ({:.3f} %)", human_count(report.total_elements),
                    100 * ratio(report.changed_elements, report.total_elements));
     }
-    fmt::print(" in {} tensors, {:.2f} bits per change ({:.2f} coded)\n", report.tensors.size(),
+    fmt::print(" in {}, {:.2f} bits per change ({:.2f} coded)\n",
+               counted(report.tensors.size(), "tensor"),
                8 * ratio(report.file_bytes, report.changed_elements),
                8 * ratio(report.payload_bytes, report.changed_elements));
     if (report.foreign) {

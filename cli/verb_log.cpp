@@ -83,7 +83,7 @@ void add_log(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("log", "List the newest commits of a run");
     auto arguments = std::make_shared<LogArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
-    verb->add_option("-n,--count", arguments->count, "How many commits")
+    verb->add_option("-n,--limit", arguments->count, "How many commits")
         ->check(in_range(std::uint64_t{1}, std::uint64_t{1'000'000}))
         ->capture_default_str();
     add_trust(*verb, arguments->trust);

@@ -37,7 +37,9 @@ void add_merge(Command& app, Outcome& outcome) {
     verb->add_option("deltas", arguments->deltas, "Consecutive deltas, oldest first")->required();
     verb->add_option("--base", arguments->base, "Checkpoint the first delta was made from")
         ->required();
-    verb->add_option("-o,--output", arguments->output, "Delta file to write")->required();
+    verb->add_option("-o,--output", arguments->output, "Delta file to write")
+        ->required()
+        ->check(output_file());
     verb->add_option("--codec", arguments->codec, "Codec of the merged delta")
         ->check(one_of({"compact", "swift", "plain", "gap"}))
         ->capture_default_str();

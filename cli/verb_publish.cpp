@@ -7,6 +7,7 @@
 
 #include "duration.hpp"
 #include "metrics.hpp"
+#include "publish_checks.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
 #include "wisp/run_status.hpp"
@@ -28,6 +29,8 @@ struct PublishArguments {
     std::string base;
     std::string base_name;
     bool take_over = false;
+    bool rewind = false;
+    bool allow_schema_change = false;
     bool heartbeat = false;
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     Milliseconds expires{0};
@@ -44,8 +47,9 @@ struct Published {
 
 // A bucket in TRL's layout has no room for these.
 const std::vector<std::string> kRunOnlyPublishOptions = {
-    "--take-over", "--base",     "--base-name",   "--part-size", "--expires",
-    "--heartbeat", "--sign-key", "--certificate", "--trust"};
+    "--take-over", "--rewind",  "--allow-schema-change", "--base",     "--base-name",
+    "--part-size", "--expires", "--heartbeat",           "--sign-key", "--certificate",
+    "--trust"};
 
 /// Each run has its own: two runs published from one machine must not share a baseline.
 Result<fs::path> default_baseline(const RunAccess& access, bool trl) {
@@ -96,10 +100,10 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
     return options;
 }
 
-/// Calls `act` with a publisher on the run's baseline.
+/// Calls `act` with a publisher and the baseline it stands on.
 template <class Act>
 auto with_publisher(const PublishArguments& arguments, Act act)
-    -> decltype(act(std::declval<Publisher&>())) {
+    -> decltype(act(std::declval<Publisher&>(), std::declval<Replica&>())) {
     auto access = open_run(arguments.run, arguments.trust);
     if (!access) return std::unexpected(std::move(access).error());
     auto options = publish_options(arguments, *access);
@@ -108,7 +112,7 @@ auto with_publisher(const PublishArguments& arguments, Act act)
     if (!baseline) return std::unexpected(std::move(baseline).error());
     auto publisher = Publisher::open(access->where, **baseline, *options);
     if (!publisher) return std::unexpected(std::move(publisher).error());
-    return act(*publisher);
+    return act(*publisher, **baseline);
 }
 
 Result<PublishReport> publish_to_trl(const PublishArguments& arguments,
@@ -126,6 +130,9 @@ Result<PublishReport> publish_to_trl(const PublishArguments& arguments,
 }
 
 Result<Published> publish(const PublishArguments& arguments) {
+    if (const auto checked = refuse_delta(arguments.checkpoint); !checked) {
+        return std::unexpected(checked.error());
+    }
     auto checkpoint = Checkpoint::open(arguments.checkpoint);
     if (!checkpoint) return std::unexpected(std::move(checkpoint).error());
     Published published;
@@ -138,13 +145,17 @@ Result<Published> publish(const PublishArguments& arguments) {
         published.report = std::move(*report);
         return published;
     }
-    return with_publisher(arguments, [&](Publisher& publisher) -> Result<Published> {
-        auto report =
-            publisher.publish(*checkpoint, arguments.step.value_or(publisher.next_step()));
+    const auto act = [&](Publisher& publisher, Replica& baseline) -> Result<Published> {
+        const PublishIntent intent{arguments.step.value_or(publisher.next_step()),
+                                   arguments.allow_schema_change, arguments.rewind};
+        const auto meant = check_intent(intent, *checkpoint, publisher, baseline);
+        if (!meant) return std::unexpected(meant.error());
+        auto report = publisher.publish(*checkpoint, intent.step);
         if (!report) return std::unexpected(std::move(report).error());
         published.report = std::move(*report);
         return published;
-    });
+    };
+    return with_publisher(arguments, act);
 }
 
 void print_published(const PublishArguments& arguments, const Published& published,
@@ -205,7 +216,8 @@ void print_published(const PublishArguments& arguments, const Published& publish
 
 int run_heartbeat(const PublishArguments& arguments) {
     const auto beaten = with_publisher(
-        arguments, [](Publisher& publisher) -> Result<void> { return publisher.heartbeat(); });
+        arguments,
+        [](Publisher& publisher, Replica&) -> Result<void> { return publisher.heartbeat(); });
     if (!beaten) return report_error(arguments.common, "publish", beaten.error());
     clear_progress(arguments.common);
     if (arguments.common.json) {
@@ -264,6 +276,10 @@ void add_options(Command& verb, PublishArguments& arguments) {
         ->type_name("DIR");
     verb.add_flag("--take-over", arguments.take_over,
                   "Take the run back from a writer that took it over");
+    verb.add_flag("--rewind", arguments.rewind,
+                  "The step is not after the newest: training was set back, replicas follow");
+    verb.add_flag("--allow-schema-change", arguments.allow_schema_change,
+                  "The checkpoint has other tensors than the run; replicas become it");
     auto* base = verb.add_option("--base", arguments.base,
                                  "Write anchors as a delta from this checkpoint, which replicas "
                                  "get elsewhere")

@@ -41,16 +41,15 @@ void print_retained(const RetainArguments& arguments, const RetainReport& report
     if (dry) {
         for (const std::string& key : report.removed_keys) fmt::print("{}\n", printable(key));
     }
-    fmt::print("floor at step {}, seq {}{}; {} {} in {} objects", report.floor_step,
-               report.floor_seq, report.floor_moved ? "" : " as before",
-               dry ? "would remove" : "removed", human_bytes(report.removed_bytes),
-               human_count(report.removed_objects));
+    fmt::print("floor at step {}, seq {}{}; {} {} in {}", report.floor_step, report.floor_seq,
+               report.floor_moved ? "" : " as before", dry ? "would remove" : "removed",
+               human_bytes(report.removed_bytes), counted(report.removed_objects, "object"));
     if (report.waiting_objects > 0) {
-        fmt::print("; {} in {} objects wait out the grace", human_bytes(report.waiting_bytes),
-                   human_count(report.waiting_objects));
+        fmt::print("; {} in {} wait out the grace", human_bytes(report.waiting_bytes),
+                   counted(report.waiting_objects, "object"));
     }
     if (!report.held_by_branches.empty()) {
-        fmt::print("; {} branches hold others", report.held_by_branches.size());
+        fmt::print("; branches hold others: {}", report.held_by_branches.size());
     }
     fmt::print("\n");
 }

@@ -59,12 +59,11 @@ void print_scrubbed(const ScrubArguments& arguments, const ScrubReport& report, 
                    printable(finding.problem), printable(finding.cure));
     }
     if (arguments.common.quiet) return;
-    fmt::print("{}: {}; {} commits, {} objects, {} read, {} states proven, {}\n",
-               printable(arguments.target),
-               report.findings.empty() ? std::string("sound")
-                                       : fmt::format("{} findings", report.findings.size()),
-               human_count(report.commits), human_count(report.objects), human_bytes(report.bytes),
-               human_count(report.states_proven), human_seconds(seconds));
+    fmt::print(
+        "{}: {}; {}, {}, {} read, {} proven, {}\n", printable(arguments.target),
+        report.findings.empty() ? std::string("sound") : counted(report.findings.size(), "finding"),
+        counted(report.commits, "commit"), counted(report.objects, "object"),
+        human_bytes(report.bytes), counted(report.states_proven, "state"), human_seconds(seconds));
 }
 
 int run(const ScrubArguments& arguments) {

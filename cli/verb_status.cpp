@@ -93,10 +93,10 @@ void print_status(const std::string& url, const RunStatus& status) {
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {} deltas\n", status.merged_deltas);
-    fmt::print("stored    {} in {} objects, floor at seq {}\n", human_bytes(status.stored_bytes),
-               human_count(status.stored_objects), status.floor_seq);
-    fmt::print("joining   reads {} in {} objects\n", human_bytes(status.join_bytes),
-               human_count(status.join_objects));
+    fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored_bytes),
+               counted(status.stored_objects, "object"), status.floor_seq);
+    fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),
+               counted(status.join_objects, "object"));
     for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
                    replica.step, replica.lag_steps, printable(replica.state),

@@ -16,8 +16,8 @@ struct VerifyArguments {
 
 std::string verdict(const VerifyReport& report) {
     if (!report.file.is_delta()) {
-        return fmt::format("checkpoint, {} tensors, state {}", report.file.tensors.size(),
-                           to_text(*report.state));
+        return fmt::format("checkpoint, {}, state {}",
+                           counted(report.file.tensors.size(), "tensor"), to_text(*report.state));
     }
     std::string text = fmt::format("{} delta, ", name_of(*report.file.codec));
     text += report.file.foreign ? "well-formed, carries no seal" : "seal holds";
@@ -27,6 +27,11 @@ std::string verdict(const VerifyReport& report) {
         if (report.state) text += fmt::format(", leads to state {}", to_text(*report.state));
     }
     return text;
+}
+
+/// What was not looked at is null, not false.
+nlohmann::ordered_json unless_unknown(bool looked_at, bool value) {
+    return looked_at ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
 int run(const VerifyArguments& arguments) {
@@ -49,10 +54,10 @@ int run(const VerifyArguments& arguments) {
                 {"ok", true},
                 {"file", file},
                 {"kind", report->file.is_delta() ? "delta" : "checkpoint"},
-                {"sealed", report->file.is_delta() && !report->file.foreign},
+                {"sealed", unless_unknown(report->file.is_delta(), !report->file.foreign)},
                 {"decoded", report->decoded},
-                {"base_matches", report->base_matches},
-                {"result_matches", report->result_matches},
+                {"base_matches", unless_unknown(report->decoded, report->base_matches)},
+                {"result_matches", unless_unknown(report->decoded, report->result_matches)},
                 {"seconds", watch.seconds()}};
             if (report->file.is_delta()) line["codec"] = name_of(*report->file.codec);
             if (report->state) line["state"] = to_text(*report->state);

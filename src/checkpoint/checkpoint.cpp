@@ -35,15 +35,23 @@ struct FoundTensor {
 /// The .safetensors files of a folder that has no index.
 Result<std::vector<std::string>> lone_file(const fs::path& folder) {
     std::vector<std::string> names;
+    std::string torch_file;
     std::error_code error;
     for (const auto& item : fs::directory_iterator(folder, error)) {
         const std::string name = item.path().filename().string();
         if (item.is_regular_file(error) && name.ends_with(".safetensors") && name[0] != '.') {
             names.push_back(name);
         }
+        if (name.starts_with("pytorch_model") && name.ends_with(".bin")) torch_file = name;
     }
     if (error) return std::unexpected(file_error("list", folder, error.value()));
     if (names.size() == 1) return names;
+    if (names.empty() && !torch_file.empty()) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("folder {} holds PyTorch weights ({}) and no safetensors; load it "
+                                "with from_pretrained and write it with save_pretrained",
+                                shown(folder.string()), shown(torch_file)));
+    }
     return fail(ErrorKind::kInvalid,
                 fmt::format("folder {} holds {} .safetensors files and no {}; name one file, or a "
                             "folder with its index",

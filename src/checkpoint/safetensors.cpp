@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/json_sax.hpp"
+#include "checkpoint/other_formats.hpp"
 
 namespace wisp {
 namespace {
@@ -218,6 +219,10 @@ Result<SafetensorsHeader> parse_safetensors_head(std::span<const std::byte> head
     auto header = parse(head, file_bytes);
     if (!header) {
         Error error = std::move(header).error();
+        if (const auto other = recognise_format(head); other) {
+            return fail(ErrorKind::kInvalid, fmt::format("{} is {}, not safetensors; {}",
+                                                         shown(label), other->name, other->cure));
+        }
         const char* cure = error.kind == ErrorKind::kUnsupported ? "upgrade wisp"
                                                                  : "fetch or write the file again";
         return fail(error.kind, fmt::format("{} is not a valid safetensors file: {}; {}",

@@ -35,6 +35,30 @@ std::string ids_of(const std::vector<PublicKey>& keys) {
     return ids;
 }
 
+bool holds_any(const Location& where, std::string_view lead) {
+    const auto found = where.store->list(where.key(lead), "", 1);
+    return found && !found->empty();
+}
+
+/// Only for the message: what else may lie there.
+Error no_run_at(const Location& where) {
+    if (holds_any(where, kCommitsPrefix)) {
+        return {ErrorKind::kNoRun, fmt::format("the run at {} has lost its {}; restore that from "
+                                               "a copy, or start a run elsewhere",
+                                               shown(where.url), kRunKey)};
+    }
+    if (holds_any(where, "anchors/step_") || holds_any(where, "deltas/step_")) {
+        return {ErrorKind::kNoRun,
+                fmt::format("{} is a bucket in TRL's layout, without a log; read it with --layout "
+                            "trl of 'wisp follow' and 'wisp pull'",
+                            shown(where.url))};
+    }
+    return {ErrorKind::kNoRun,
+            fmt::format("there is no run at {}; check the address, or start one with 'wisp init "
+                        "{}'",
+                        shown(where.url), printable(where.url))};
+}
+
 }  // namespace
 
 CommitLog::CommitLog(const Location& where, const RunOptions& options)
@@ -50,9 +74,7 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
         if (bytes.error().kind != ErrorKind::kNotFound) {
             return std::unexpected(std::move(bytes).error());
         }
-        return fail(ErrorKind::kNoRun, fmt::format("there is no run at {}; check the address, or "
-                                                   "start one with 'wisp init {}'",
-                                                   shown(where.url), printable(where.url)));
+        return std::unexpected(no_run_at(where));
     }
     // The run's identity is the hash of every byte: a record with one wrong is another run's.
     if (!check_holds(as_text(*bytes))) {

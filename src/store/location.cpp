@@ -38,6 +38,16 @@ std::optional<std::string> scheme_of(const std::string& url) {
     return scheme;
 }
 
+/// "s3:/bucket/run" or "S3:bucket": a folder of such a name is hardly meant.
+bool lacks_slashes(const std::string& url) {
+    const std::size_t colon = url.find(':');
+    if (colon == std::string::npos) return false;
+    std::string scheme = url.substr(0, colon);
+    std::ranges::transform(scheme, scheme.begin(), [](unsigned char c) { return std::tolower(c); });
+    return scheme == "s3" || scheme == "hf" || scheme == "file" || scheme == "http" ||
+           scheme == "https";
+}
+
 int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -120,7 +130,16 @@ Result<Location> open_hub_bucket(const std::string& url) {
 Result<Location> open_location(const std::string& url) {
     if (url.empty()) return std::unexpected(bad_address(url, "is empty"));
     const auto scheme = scheme_of(url);
+    if (!scheme && lacks_slashes(url)) {
+        return std::unexpected(bad_address(url, "lacks the two slashes after the colon"));
+    }
     if (!scheme) return open_folder(url, url);
+    if (*scheme == "http" || *scheme == "https") {
+        return std::unexpected(bad_address(
+            url,
+            "is a web server's; an S3 server is named by AWS_ENDPOINT_URL, the run by its "
+            "bucket"));
+    }
     if (*scheme == "file") return open_file_url(url);
     if (*scheme == "s3") return open_bucket(url);
     if (*scheme == "hf") return open_hub_bucket(url);

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+import st
 from checkpoints import CODECS
 from run_wisp import BINARY, ERROR, USAGE, WRONG_BASE, answer, refused, run, wisp
 
@@ -75,7 +76,7 @@ def test_error_as_json_names_kind_and_exit_code(chain, tmp_path):
 
 USAGE_ERRORS = {
     "no verb": [], "unknown verb": ["frobnicate"], "unknown option": ["diff", "a", "b", "--fast"],
-    "diff without output": ["diff", "a", "b"], "diff of one": ["diff", "a", "-o", "d"],
+    "output to nowhere": ["diff", "a", "b", "-o", "-"], "diff of one": ["diff", "a", "-o", "d"],
     "unknown codec": ["diff", "a", "b", "-o", "d", "--codec", "zip"],
     "no threads": ["diff", "a", "b", "-o", "d", "--threads", "0"],
     "negative threads": ["diff", "a", "b", "-o", "d", "--threads", "-1"],
@@ -90,6 +91,80 @@ USAGE_ERRORS = {
 @pytest.mark.parametrize("name", USAGE_ERRORS)
 def test_wrong_usage_exits_with_2(name, tmp_path):
     refused(USAGE, *USAGE_ERRORS[name], cwd=tmp_path, within=tmp_path)
+
+
+@pytest.mark.parametrize(("words", "meant"), [
+    (["pulbish"], "'publish'"), (["stat"], "'status'"), (["key", "sho"], "'show'"),
+    (["publish", "run", "x", "--stpe", "3"], "--step"), (["diff", "a", "b", "--cdec=gap"], "--codec"),
+])
+def test_a_slip_is_told_with_what_was_probably_meant(words, meant):
+    assert f"did you mean {meant}?" in refused(USAGE, *words).err
+
+
+def test_a_word_like_no_other_is_told_without_a_guess():
+    done = refused(USAGE, "frobnicate", names=["there is no verb 'frobnicate'", "wisp --help"])
+    assert "did you mean" not in done.err
+
+
+def test_wrong_usage_is_json_where_json_was_asked_for():
+    told = refused(USAGE, "diff", "a", "--json").json
+    assert told["verb"] == "diff" and told["ok"] is False
+    assert told["error"] == "usage" and told["exit_code"] == USAGE
+    assert refused(USAGE, "frobnicate", "--json").json["verb"] is None
+
+
+def test_help_is_a_verb_too():
+    assert wisp("help", "publish").out == wisp("publish", "--help").out
+    assert wisp("help").out == wisp("--help").out
+    assert wisp("help", "key", "new").out == wisp("key", "new", "--help").out
+
+
+def test_diff_without_an_output_shows_what_changed_and_exits_like_diff(chain, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    done = run("diff", chain.states[0], chain.states[1], env={"TMPDIR": str(tmp_path)})
+    assert done.code == 1 and "layer 2" in done.out and "changed" in done.out
+    told = run("diff", chain.states[0], chain.states[1], "--json")
+    written = answer("diff", chain.states[0], chain.states[1], "-o", tmp_path / "d")
+    assert told.code == 1 and told.json["same"] is False
+    assert told.json["changed_elements"] == written["changed_elements"]
+    assert sum(t["changed_elements"] for t in told.json["tensors"]) == written["changed_elements"]
+    same = wisp("diff", chain.states[0], chain.states[0])
+    assert "no differences" in same.out
+    assert run("diff", chain.states[0], tmp_path / "absent").code == 2
+    (tmp_path / "d").unlink()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_diff_of_other_tensors_names_them(chain, tmp_path):
+    other = st.save(tmp_path / "other", {"w": ("BF16", (2,), bytes(4))})
+    done = run("diff", chain.states[0], other)
+    assert done.code == 1 and "1 tensor is new (w)" in done.out and "missing" in done.out
+
+
+OTHER_FORMATS = {
+    "pytorch.bin": (b"PK\x03\x04" + bytes(60), ["PyTorch", "save_file"]),
+    "old.pt": (b"\x80\x02\x8a\nl\xfc\x9cF" + bytes(60), ["PyTorch", "torch.load"]),
+    "model.gguf": (b"GGUF\x03\0\0\0" + bytes(60), ["GGUF", "gguf_file"]),
+    "model.safetensors": (b"version https://git-lfs.github.com/spec/v1\n", ["Git LFS", "git lfs pull"]),
+    "page.safetensors": (b"<!DOCTYPE html><html></html>", ["web page"]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_files_of_other_formats_are_called_by_their_name(name, tmp_path):
+    data, names = OTHER_FORMATS[name]
+    (tmp_path / name).write_bytes(data)
+    done = refused(ERROR, "inspect", tmp_path / name, names=names)
+    assert "claims" not in done.err
+    (tmp_path / "pytorch_model.bin").write_bytes(data)
+    (tmp_path / name).unlink()
+    refused(ERROR, "verify", tmp_path, names=["PyTorch weights", "save_pretrained"])
+
+
+def test_what_was_not_looked_at_is_null(chain):
+    told = answer("verify", chain.deltas[0])
+    assert told["base_matches"] is None and told["result_matches"] is None
+    assert answer("verify", chain.states[0])["sealed"] is None
 
 
 def test_step_is_written_and_counted_on(pair, tmp_path):

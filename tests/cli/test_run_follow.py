@@ -149,7 +149,7 @@ def test_rewound_run_takes_its_replicas_along(trainer, tmp_path):
     for step in (10, 20):
         trainer.publish("--step", step)
     runs.pull(trainer.url, tmp_path / "replica")
-    trainer.publish("--step", 11)
+    trainer.publish("--step", 11, "--rewind")
     events, _ = runs.pull(trainer.url, tmp_path / "replica")
     assert events[-1]["step"] == 11 and runs.holds(tmp_path / "replica", trainer.states[-1])
 
@@ -194,12 +194,20 @@ def test_second_signal_ends_the_process_at_once(trainer, tmp_path):
         gate.write_text("")
 
 
-def test_failing_command_is_told_and_counted_but_not_fatal(trainer, tmp_path):
+def test_failing_command_is_told_counted_and_the_exit_code_but_the_step_is_in_place(
+        trainer, tmp_path):
     trainer.steps(1)
-    done = wisp("pull", trainer.url, "--into", tmp_path / "replica", "--json", "--on-step",
-                "exit 7")
-    assert "--on-step exited with 7" in done.err
+    done = refused(ERROR, "pull", trainer.url, "--into", tmp_path / "replica", "--json",
+                   "--on-step", "exit 7", names=["--on-step exited with 7"])
     assert json.loads(done.out.splitlines()[-1])["failed_commands"] == 1
+    assert runs.holds(tmp_path / "replica", trainer.states[-1])
+
+
+@pytest.mark.parametrize("inside", [".", "replica", "deltas"])
+def test_a_replica_has_no_place_in_the_folder_of_its_run(trainer, inside):
+    trainer.steps(1)
+    refused(ERROR, "pull", trainer.url, "--into", trainer.url / inside,
+            names=["belongs to the run", "--into"], within=trainer.url)
 
 
 def test_folder_in_use_is_exit_11(trainer, tmp_path):
@@ -279,7 +287,7 @@ def test_silence_of_the_trainer_makes_a_replica_stale(trainer, tmp_path):
 
 @pytest.mark.parametrize("more", [
     [], ["--into", "x", "--id", "a/b"], ["--into", "x", "--id", ".."], ["--into", "x", "--id", ""],
-    ["--into", "x", "--poll", "5"], ["--into", "x", "--until-step", "-3"],
+    ["--into", "x", "--poll", "5"], ["--into", "x", "--poll", "0s"], ["--into", "x", "--until-step", "-3"],
     ["--into", "x", "--id", "a", "--no-heartbeat"], ["--into", "x", "--min-serial", "-1"]])
 def test_wrong_usage_exits_with_2(more, tmp_path):
     refused(USAGE, "follow", tmp_path / "run", *more, cwd=tmp_path, within=tmp_path)

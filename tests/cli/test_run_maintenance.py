@@ -43,7 +43,7 @@ def test_compact_says_what_it_did(trainer, tmp_path):
         trainer.publish("--anchor-every", 100)
     (tmp_path / "work").mkdir()
     out = wisp("compact", trainer.url, "--work", tmp_path / "work").out
-    assert "merged deltas" in out and "late joiner" in out
+    assert "1 merged delta, " in out and "late joiner" in out
     assert list((tmp_path / "work").iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 import runs
+import st
 from run_wisp import DENIED, ERROR, LOCKED, NO_RUN, PATIENCE, USAGE, WRONG_BASE, answer, refused, start, wisp
 
 
@@ -33,7 +34,8 @@ def test_single_writer_is_declared_and_shown(tmp_path):
     assert answer("status", tmp_path / "run")["mode"] == "single-writer"
 
 
-@pytest.mark.parametrize("url", ["ftp://host/run", "file://host/run", "file:///a%zz", "s3:///x", ""])
+@pytest.mark.parametrize("url", ["ftp://host/run", "file://host/run", "file:///a%zz", "s3:///x", "",
+                                 "s3:/bucket/run", "S3:bucket", "hf:/buckets/a/b", "http://host/run"])
 @pytest.mark.parametrize("verb", ["init", "log", "status"])
 def test_addresses_that_are_none_are_refused(verb, url, tmp_path):
     refused((ERROR, USAGE), verb, url, cwd=tmp_path, within=tmp_path)
@@ -72,10 +74,48 @@ def test_same_checkpoint_as_the_same_step_is_present_already(trainer):
 
 def test_older_step_is_a_rewind_with_an_epoch_and_an_anchor_of_its_own(trainer):
     before = [trainer.publish("--step", step) for step in (10, 20)][-1]
-    told = trainer.publish("--step", 15)
+    refused(ERROR, *trainer.call("--step", 15), names=["step 20", "--rewind"], within=trainer.url)
+    told = trainer.publish("--step", 15, "--rewind")
     assert told["rewound"] and told["anchored"] and told["epoch"] > before["epoch"]
     assert any(c["rewind_from"] == 20 for c in answer("log", trainer.url)["commits"])
     assert "back from step 20" in wisp("log", trainer.url).out
+
+
+def test_other_weights_as_the_newest_step_are_refused(trainer):
+    trainer.publish("--step", 5)
+    refused(ERROR, *trainer.call("--step", 5), names=["step 5", "--rewind"], within=trainer.url)
+
+
+def other(trainer, **tensors):
+    """The newest checkpoint with tensors replaced, added, or (None) left out."""
+    kept = {**trainer.tensors, **tensors}
+    return st.save(trainer.folder / "other.safetensors",
+                   {name: tensor for name, tensor in kept.items() if tensor is not None})
+
+
+def test_another_schema_is_refused_and_says_what_differs_unless_it_is_meant(trainer, tmp_path):
+    trainer.steps(2)
+    wider = {name: ("F32", shape, bytes(2 * len(data)))
+             for name, (dtype, shape, data) in trainer.tensors.items() if dtype == "BF16"}
+    for changed, names in (
+            (wider, ["F32 instead of BF16", "embed.weight"]),
+            ({"lm_head.weight": ("BF16", (2, 2), bytes(8))}, ["1 tensor is new (lm_head.weight)"]),
+            ({"model.norm.weight": None}, ["1 is missing (model.norm.weight)"]),
+            ({"embed.weight": ("BF16", (2, 2), bytes(8))}, ["[2, 2] instead of [50, 32]"])):
+        refused(ERROR, *trainer.call(checkpoint=other(trainer, **changed)),
+                names=[*names, "--allow-schema-change"], within=trainer.url)
+    grown = other(trainer, **{"lm_head.weight": ("BF16", (2, 2), bytes(8))})
+    assert trainer.publish("--allow-schema-change", checkpoint=grown)["anchored"]
+    runs.pull(trainer.url, tmp_path / "replica")
+    assert runs.holds(tmp_path / "replica", grown)
+
+
+@pytest.mark.parametrize("codec", ["compact", "swift", "plain", "gap"])
+def test_a_delta_is_no_checkpoint_to_publish(trainer, tmp_path, codec):
+    delta = tmp_path / "delta.safetensors"
+    wisp("diff", trainer.train(), trainer.train(), "-o", delta, "--codec", codec)
+    refused(ERROR, *trainer.call(checkpoint=delta), names=["is a delta", "wisp apply"],
+            within=trainer.url)
 
 
 def test_anchors_come_as_often_as_asked(trainer):
@@ -160,6 +200,15 @@ def test_baseline_of_another_run_is_refused(trainer, tmp_path):
     wisp("init", tmp_path / "second")
     refused(WRONG_BASE, "publish", tmp_path / "second", trainer.states[0], "--baseline",
             trainer.baseline, names=["run"])
+
+
+def test_a_run_without_its_record_and_a_bucket_of_trls_are_called_so(trainer, tmp_path):
+    trainer.steps(1)
+    (trainer.url / "format.json").unlink()
+    refused(NO_RUN, "status", trainer.url, names=["has lost its format.json"])
+    (tmp_path / "trl" / "anchors").mkdir(parents=True)
+    (tmp_path / "trl" / "anchors" / "step_000001.safetensors").write_bytes(b"")
+    refused(NO_RUN, "log", tmp_path / "trl", names=["TRL's layout", "--layout trl"])
 
 
 def test_publishing_where_there_is_no_run_names_init(tmp_path):

@@ -88,7 +88,7 @@ class Session:
         self.states[step] = st.save(path, self.tensors)
 
     def call(self, step, *more):
-        return ["publish", self.place.url, self.states[step], "--step", step, "--baseline",
+        return ["publish", self.place.url, self.states[step], "--step", step, "--rewind", "--baseline",
                 self.baseline, "--json", *more]
 
     def publish(self, step, *more, share=0.01, place=None, **options):

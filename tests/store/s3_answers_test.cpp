@@ -30,7 +30,7 @@ TEST(S3Answers, AreNamedByTheirCure) {
     EXPECT_EQ(outcome_of_put(401, "Unauthorized"), "denied");
     EXPECT_EQ(outcome_of_put(403, "AccessDenied"), "denied");
     EXPECT_EQ(outcome_of_put(403, "QuotaExceeded"), "no_space");
-    EXPECT_EQ(outcome_of_put(404, "NoSuchBucket"), "not_found");
+    EXPECT_EQ(outcome_of_put(404, "NoSuchBucket"), "no_run");
     EXPECT_EQ(outcome_of_put(409, "OperationAborted"), "unavailable");
     EXPECT_EQ(outcome_of_put(429, "TooManyRequests"), "unavailable");
     EXPECT_EQ(outcome_of_put(500, "InternalError"), "unavailable");
@@ -44,7 +44,19 @@ TEST(S3Answers, NameTheBucketThatIsMissing) {
     EXPECT_NE(text_of(s3.store->put("key", {})).find("there is no bucket 'bucket'"),
               std::string::npos)
         << text_of(s3.store->put("key", {}));
-    EXPECT_EQ(outcome_of(s3.store->remove("key")), "not_found");
+    EXPECT_EQ(outcome_of(s3.store->remove("key")), "no_run");
+}
+
+TEST(S3Answers, OfAWebServerThatIsNoS3AreCalledSo) {
+    FakeS3 s3([](const Request& request, Response& response) {
+        response.status = request.path.ends_with("busy") ? 503 : 404;
+        response.set_content("<!DOCTYPE html><html></html>", "text/html;charset=utf-8");
+    });
+    EXPECT_EQ(outcome_of(read_whole(*s3.store, "key", 100)), "invalid");
+    EXPECT_NE(text_of(read_whole(*s3.store, "key", 100)).find("this is no S3 server"),
+              std::string::npos);
+    // A load balancer in front of one.
+    EXPECT_EQ(outcome_of(read_whole(*s3.store, "busy", 100)), "unavailable");
 }
 
 TEST(S3Answers, SayHowLongToWait) {

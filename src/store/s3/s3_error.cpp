@@ -29,7 +29,7 @@ constexpr std::array kRules = {
     Rule{"InternalError", ErrorKind::kUnavailable},
     Rule{"InvalidAccessKeyId", ErrorKind::kDenied},
     Rule{"InvalidToken", ErrorKind::kDenied},
-    Rule{"NoSuchBucket", ErrorKind::kNotFound},
+    Rule{"NoSuchBucket", ErrorKind::kNoRun},
     Rule{"NoSuchUpload", ErrorKind::kUnavailable},
     Rule{"NotImplemented", ErrorKind::kIncapable},
     Rule{"OperationAborted", ErrorKind::kUnavailable},
@@ -42,6 +42,13 @@ constexpr std::array kRules = {
     Rule{"XAmzContentSHA256Mismatch", ErrorKind::kUnavailable},
     Rule{"XMinioStorageFull", ErrorKind::kNoSpace},
 };
+
+/// Load balancers say "later" in HTML, too; S3 says all else in XML.
+bool is_web_page(const HttpResponse& response) {
+    const long status = response.status;
+    const bool final_answer = status >= 400 && status < 500 && status != 408 && status != 429;
+    return final_answer && response.header("content-type").starts_with("text/html");
+}
 
 ErrorKind kind_of(long status, const std::string& code) {
     const auto rule = std::ranges::find(kRules, code, &Rule::code);
@@ -69,7 +76,7 @@ std::string hub_cure_of(ErrorKind kind, const S3Settings& settings, const std::s
         return "check HF_S3_ACCESS_KEY_ID and HF_S3_SECRET_ACCESS_KEY; the token they were made "
                "from must have the permission on this bucket, Write for publishing";
     }
-    if (kind == ErrorKind::kNotFound && code == "NoSuchBucket") {
+    if (code == "NoSuchBucket") {
         return fmt::format(
             "there is no such bucket; create it with `hf buckets create "
             "<namespace>/{}`, or check the address",
@@ -87,14 +94,11 @@ std::string cure_of(ErrorKind kind, const S3Settings& settings, const std::strin
         case ErrorKind::kDenied:
             return "check the keys (AWS_ACCESS_KEY_ID or AWS_PROFILE), their permissions on the "
                    "bucket, AWS_REGION and the endpoint";
-        case ErrorKind::kNotFound:
-            if (code == "NoSuchBucket") {
-                return fmt::format(
-                    "there is no bucket {}; create it, or check the name and "
-                    "AWS_ENDPOINT_URL",
-                    shown(settings.bucket));
-            }
-            return "there is no such object";
+        case ErrorKind::kNoRun:
+            return fmt::format(
+                "there is no bucket {}; create it, or check the name and AWS_ENDPOINT_URL",
+                shown(settings.bucket));
+        case ErrorKind::kNotFound: return "there is no such object";
         case ErrorKind::kNoSpace: return "the store is full or a quota is used up; free room there";
         case ErrorKind::kIncapable:
             return "this store cannot do it; use another, or ask it with `wisp doctor`";
@@ -110,6 +114,12 @@ std::string cure_of(ErrorKind kind, const S3Settings& settings, const std::strin
 
 Error s3_error(const S3Settings& settings, const std::string& what, const HttpResponse& response,
                const S3Problem& problem) {
+    if (problem.code.empty() && !settings.is_hub() && is_web_page(response)) {
+        return {ErrorKind::kInvalid,
+                fmt::format("{} in {}: {} with a web page, so this is no S3 server; check "
+                            "AWS_ENDPOINT_URL",
+                            what, settings.label(), response.status)};
+    }
     const ErrorKind kind = kind_of(response.status, problem.code);
     std::string said = fmt::format("{}", response.status);
     if (!problem.code.empty()) said += " " + shown(problem.code);
