@@ -68,7 +68,7 @@ class Driving {
     Result<void> run() {
         for (;;) {
             auto newest = watch_.newest(order_.until_step);
-            if (!newest && (order_.once || newest.error().kind != ErrorKind::kUnavailable)) {
+            if (!newest && (order_.once || !heals(newest.error().kind))) {
                 return std::unexpected(std::move(newest).error());
             }
             if (interrupted()) return {};
@@ -86,6 +86,11 @@ class Driving {
     }
 
   private:
+    /// Credentials are renewed, a run is put back; at the start either is a wrong address.
+    bool heals(ErrorKind kind) const {
+        return kind == ErrorKind::kUnavailable ||
+               (head_ && (kind == ErrorKind::kNoRun || kind == ErrorKind::kDenied));
+    }
     bool is_new(const CommitSummary& line) const {
         return !head_ || head_->step != line.step || head_->state != line.state;
     }

@@ -11,8 +11,8 @@ namespace {
 FollowOptions on_terms_of(const Store& store, FollowOptions options) {
     const StoreTerms terms = store.terms();
     options.poll = std::max(options.poll, Milliseconds(terms.poll_ms));
-    // Advice for people is worth one counted request a minute.
-    if (terms.few_requests) options.heartbeat = std::max(options.heartbeat, Milliseconds(60'000));
+    // Advice for people is worth two counted requests, a look for the run before it, in so long.
+    if (terms.few_requests) options.heartbeat = std::max(options.heartbeat, Milliseconds(90'000));
     return options;
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kQuietLooks = 8;  // of these, one also asks the hint
 constexpr int kTakenAlone = 2;            // one step behind is common; more is worth a plan
 constexpr Milliseconds kFarewell(500);
+constexpr Milliseconds kPresence(20'000);  // how long a silent run is believed to be there
 
 class RunSource : public FollowSource {
   public:
@@ -56,8 +57,17 @@ class RunSource : public FollowSource {
 
     Result<bool> catch_up(bool thorough) override {
         auto moved = take_steps(thorough);
+        if (moved && !*moved) WISP_TRY(log_.check_presence(kPresence));
         beat("following", moved && *moved && last_heartbeat_ms_ == 0);
         return moved;
+    }
+
+    bool heals(ErrorKind kind) const override {
+        // It may be put back; until then the last good state is served.
+        if (kind == ErrorKind::kNoRun) return true;
+        // Credentials are renewed; what nobody trusted vouches for stays so.
+        if (kind == ErrorKind::kDenied) return is_refused_by_store();
+        return FollowSource::heals(kind);
     }
 
   private:
@@ -69,6 +79,11 @@ class RunSource : public FollowSource {
                     return progress.tell_moved(moved);
                 },
                 [this](const Error& error) { return progress.tell_fault(error); }};
+    }
+
+    bool is_refused_by_store() const {
+        const auto found = log_.where().store->head(log_.where().key(kRunKey));
+        return !found && found.error().kind == ErrorKind::kDenied;
     }
 
     HistoryCheck past() const {
@@ -87,6 +102,7 @@ class RunSource : public FollowSource {
     void stand_past(const LogEntry& entry) {
         marked_state_ = entry.commit.state.seq;
         log_.require_serial(at_.certificate_serial);
+        log_.note_presence();
     }
 
     /// By the next commits one by one, which costs two requests each; by a plan where that does not
@@ -194,6 +210,8 @@ class RunSource : public FollowSource {
         const std::int64_t time = options.run.clock->now_ms();
         if (!now && time - last_heartbeat_ms_ < options.heartbeat.count()) return;
         last_heartbeat_ms_ = time;
+        // Or it would bring back the prefix of a run that somebody deleted.
+        if (!log_.check_presence(Milliseconds(0))) return;
         const std::string text =
             write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, std::string(state),
                              last_pause_us_, options.heartbeat.count()});

@@ -9,6 +9,11 @@
 #include "wisp/control.hpp"
 
 namespace wisp {
+namespace {
+
+constexpr Milliseconds kPresence(20'000);  // how long a silent run is believed to be there
+
+}  // namespace
 
 struct RunWatch::State {
     CommitLog log;
@@ -22,7 +27,7 @@ struct RunWatch::State {
             return {};
         }
         WISP_ASSIGN(const Slot next, log.next(head->commit.seq));
-        if (next.kind == Slot::Kind::kAbsent) return {};
+        if (next.kind == Slot::Kind::kAbsent) return log.check_presence(kPresence);
         WISP_ASSIGN(auto newer, log.head(head->commit.seq));
         if (newer && newer->commit.seq > head->commit.seq) head = std::move(newer);
         return {};
