@@ -53,7 +53,7 @@ struct RunStatus {
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects = true);
 
-/// The newest state, watched by whoever holds no weights. Used from one thread.
+/// The newest state, watched by a process that holds no weights. Used from one thread.
 class RunWatch {
   public:
     /// kNoRun when there is none.
