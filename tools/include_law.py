@@ -49,18 +49,25 @@ RETIRED = {
     "corridor": "the name of the layer",
     "desk": "run writer",
     "journey": "replica updater",
+    "kept changes": "change buffer",
+    "leg": "step of a fetch plan",
+    "legs": "steps of a fetch plan",
     "road": "merged delta",
     "roads": "merged deltas",
+    "settle": "reconcile, conclude",
+    "settled": "reconciled, concluded",
     "slip": "shard manifest",
     "slips": "shard manifests",
     "strand": "segment",
     "strands": "segments",
+    "take run": "begin an epoch",
     "travelled": "cumulative_delta_bytes",
-    "unsettled": "needs_reconcile",
+    "unsettled": "needs reconcile",
     "upkeep": "maintenance",
     "woven": "interleaved",
 }
-SPOKEN = ("include", "src", "cli", "python", "doc", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
+SPOKEN = ("include", "src", "cli", "python", "doc", "examples", "dashboard/src", "ARCHITECTURE.md",
+          "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
 
 HEADERS, SOURCES = {".hpp", ".h"}, {".cpp", ".cc", ".c"}
 MAX_LINES = {"header": 130, "source": 400}
