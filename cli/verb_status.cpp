@@ -58,7 +58,7 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                                     {"step", replica.step},
                                     {"lag_steps", replica.lag_steps},
                                     {"age_ms", replica.seen_ms},
-                                    {"state", replica.state}});
+                                    {"status", replica.status}});
     }
     return json;
 }
@@ -99,7 +99,7 @@ void print_status(const std::string& url, const RunStatus& status) {
                human_count(status.join_objects));
     for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
-                   replica.step, replica.lag_steps, printable(replica.state),
+                   replica.step, replica.lag_steps, printable(replica.status),
                    human_age(replica.seen_ms));
     }
     for (const std::string& branch : status.branches) {

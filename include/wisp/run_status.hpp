@@ -19,7 +19,7 @@ struct ReplicaSummary {
     std::uint64_t step = 0;
     std::uint64_t lag_steps = 0;  // states behind the head
     std::int64_t seen_ms = 0;     // age of its last heartbeat
-    std::string state;            // "following", "stopped", …
+    std::string status;           // "following", "stopped", …
 };
 
 struct AnchorSummary {

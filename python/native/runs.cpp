@@ -58,7 +58,7 @@ void bind_lines(nb::module_& module) {
         .def_ro("step", &ReplicaSummary::step)
         .def_ro("lag_steps", &ReplicaSummary::lag_steps)
         .def_ro("seen_ms", &ReplicaSummary::seen_ms, "Age of its last heartbeat.")
-        .def_ro("status", &ReplicaSummary::state);
+        .def_ro("status", &ReplicaSummary::status);
     nb::class_<AnchorSummary>(module, "AnchorSummary", "A whole checkpoint in the bucket.")
         .def_ro("seq", &AnchorSummary::seq)
         .def_ro("step", &AnchorSummary::step)

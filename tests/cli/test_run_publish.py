@@ -217,7 +217,7 @@ def test_status_shows_head_anchors_replicas_and_what_joining_costs(trainer, tmp_
     assert 5 <= status["join_objects"] < status["stored_objects"]
     (replica,) = status["replicas"]
     assert replica["id"] == "gpu-7" and replica["step"] == 2 and replica["lag_steps"] == 2
-    assert replica["state"] == "stopped" and 0 <= replica["age_ms"] < 1000 * PATIENCE
+    assert replica["status"] == "stopped" and 0 <= replica["age_ms"] < 1000 * PATIENCE
     text = wisp("status", trainer.url).out
     for words in ("unsigned", "step 4", "anchor", "gpu-7", "2 behind", "exclusive"):
         assert words in text, text
