@@ -13,9 +13,10 @@ from pathlib import Path
 # The folders of src/, in the order they are read: each may include only those before it.
 LAYERS = ("base", "kernel", "checkpoint", "codec", "delta", "web", "store", "log", "follow", "publish",
           "maintain", "observe", "engine", "trl")
-# These need less than all before them, and are held to it: stores know names and bytes, servers of
-# engines know addresses and step numbers.
-NARROW = {"web": {"base"}, "store": {"base", "web"}, "engine": {"base", "web"}}
+# These need less than all before them, and are held to it: stores know names and bytes, a log knows
+# objects and names of states, servers of engines know addresses and step numbers.
+NARROW = {"web": {"base"}, "store": {"base", "web"}, "log": {"base", "checkpoint", "store"},
+          "engine": {"base", "web"}}
 LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAYERS)}
 # The public headers: the first layer that may include each. Dtypes, schemas, digests and changes are
 # plain values that the kernels work on. wisp.hpp is for those outside.
@@ -268,6 +269,7 @@ def self_test():
         "src/follow/b.cpp": ('  #  include "publish/x.hpp"\n', "follow may not include publish"),
         "src/store/c.cpp": ('#include "delta/x.hpp"\n', "store may not include delta"),
         "src/engine/d.cpp": ('#include "log/x.hpp"\n', "engine may not include log"),
+        "src/log/k.cpp": ('#include "delta/x.hpp"\n', "log may not include delta"),
         "src/delta/e.cpp": ("#include <kernel/diff.hpp>\n", "with quotes"),
         "src/kernel/f.cpp": ('#include "diff.hpp"\n', 'write "layer/file.hpp"'),
         "src/kernel/g.cpp": ('#include "../delta/x.hpp"\n', "from src/"),
