@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/readable_file.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 
@@ -61,7 +62,7 @@ FileHandle::~FileHandle() {
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Result<ReadableFile> open_for_reading(const fs::path& path, const char* wanted) {
+Result<ReadableFile> ReadableFile::open(const fs::path& path, const char* wanted) {
     // Not blocking, so that a named pipe is refused and not waited for.
     FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.get() < 0) return std::unexpected(file_error("open", path, errno));
@@ -76,7 +77,7 @@ Result<ReadableFile> open_for_reading(const fs::path& path, const char* wanted) 
 }
 
 Result<MappedFile> MappedFile::open(const fs::path& path) {
-    WISP_ASSIGN(const ReadableFile file, open_for_reading(path, "a .safetensors file"));
+    WISP_ASSIGN(const ReadableFile file, ReadableFile::open(path, "a .safetensors file"));
     MappedFile mapped;
     if (file.size_bytes == 0) return mapped;
     const auto size = static_cast<std::size_t>(file.size_bytes);

@@ -42,14 +42,6 @@ class MappedFile {
     std::span<const std::byte> bytes_;
 };
 
-/// A regular file, open for reading, as it was found.
-struct ReadableFile {
-    FileHandle handle;
-    std::uint64_t size_bytes = 0;
-    unsigned mode = 0;
-};
-/// kInvalid for anything else, with `wanted` in the cure: "name {wanted}".
-Result<ReadableFile> open_for_reading(const std::filesystem::path& path, const char* wanted);
 Result<FileHandle> open_for_update(const std::filesystem::path& path);
 /// An unnamed file in `folder` that vanishes with its handle.
 Result<FileHandle> open_unnamed(const std::filesystem::path& folder);

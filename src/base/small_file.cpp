@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "base/readable_file.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 
@@ -24,7 +24,7 @@ Result<void> fill(const FileHandle& file, std::string_view text, const fs::path&
 }  // namespace
 
 Result<std::string> read_small_file(const fs::path& path, std::size_t limit, Readers readers) {
-    WISP_ASSIGN(const ReadableFile file, open_for_reading(path, "a file"));
+    WISP_ASSIGN(const ReadableFile file, ReadableFile::open(path, "a file"));
     if (readers == Readers::kOwnerOnly && (file.mode & 077) != 0) {
         return fail(ErrorKind::kDenied,
                     fmt::format("key file {} is open to others (mode {:03o}); run 'chmod 600' on "
