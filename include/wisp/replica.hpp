@@ -1,6 +1,6 @@
 // A copy of the weights that moves from one committed state to another, and nowhere else.
 //
-// Two forms: a folder that any loader can open between steps, and memory. A caller that holds one may
+// Two forms: a folder that any loader can open between steps, and memory. Its holder may
 // read its weights between calls; a Replica is used from one thread at a time.
 #pragma once
 
