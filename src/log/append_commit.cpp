@@ -34,8 +34,9 @@ Result<std::string> CommitLog::write_object(const Commit& commit,
     }
     std::string object = write_commit(commit);
     if (signer) {
-        WISP_ASSIGN(const std::string block, write_signature_block(signer->key, signer->certificate,
-                                                                   "commit", as_bytes(object)));
+        WISP_ASSIGN(const std::string block,
+                    write_signature_block(signer->key, signer->current_certificate(), "commit",
+                                          as_bytes(object)));
         object += block;
     }
     if (object.size() > limits::kCommitBytes) {

@@ -122,7 +122,10 @@ TEST_F(JudgedHistory, AForgedMergeIsNotSignedByWhoeverComesNext) {
 
 TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     start_signed();
-    publish(0, 6);
+    PublishOptions anchoring = publishing();
+    anchoring.anchor_every = 4;
+    Publisher publisher = value_of(Publisher::open(run_, *baseline_, anchoring));
+    for (std::size_t i = 0; i < 8; ++i) value_of(publisher.publish(state(i), i));
     const std::uint64_t head = head_seq();
     MaintenanceOptions keyless = maintenance();
     keyless.signer.reset();
@@ -130,6 +133,8 @@ TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     RetainOptions retaining;
     retaining.maintenance = keyless;
     retaining.grace = Milliseconds(0);
+    retaining.keep_anchors = 1;
+    EXPECT_EQ(outcome_of(retain_run(run_, retaining)), "denied");
     signer_.reset();
     auto other = value_of(open_memory_replica());
     EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");

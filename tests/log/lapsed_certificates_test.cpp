@@ -95,6 +95,39 @@ TEST_F(JudgedHistory, NothingIsSignedUnderACertificateThatHasEnded) {
     EXPECT_EQ(outcome_of(store_->head(slot(head + 1))), "not_found");
 }
 
+TEST_F(JudgedHistory, ARenewedFileReachesAWriterThatRuns) {
+    start_signed();
+    const fs::path file = folder_ / "trainer.cert";
+    const auto renew = [&](std::uint64_t serial) {
+        certify(serial, kDay * 30);
+        value_of(signer_->certificate->save(file));
+    };
+    renew(1);
+    signer_->certificate_file = file;
+    Publisher publisher = open_publisher();
+    value_of(publisher.publish(state(0), 0));
+    // Another key's by mistake, then nothing: the word that was given lasts as long as it says.
+    const PublicKey other = value_of(SigningKey::generate()).public_key();
+    value_of(value_of(Certificate::make(root_, other, 9, clock_->now_ms() + 1000)).save(file));
+    value_of(publisher.heartbeat());
+    fs::remove(file);
+    value_of(publisher.heartbeat());
+    clock_->advance(kDay * 29);
+    renew(2);
+    clock_->advance(kDay * 2);
+    value_of(publisher.publish(state(1), 1));
+    Follower follower = follow(*replica_);
+    value_of(follower.catch_up());
+    EXPECT_EQ(follower.at().certificate_serial, 2U);
+    // Too late, and put right without a restart.
+    clock_->advance(kDay * 30);
+    EXPECT_EQ(outcome_of(publisher.publish(state(2), 2)), "denied");
+    renew(3);
+    value_of(publisher.publish(state(2), 2));
+    value_of(follower.catch_up());
+    EXPECT_EQ(digest(*replica_), steps_.digest(2));
+}
+
 TEST_F(JudgedHistory, ASerialBelowTheRunsIsRefusedToItsWriter) {
     start_signed();
     certify(5, kDay);
