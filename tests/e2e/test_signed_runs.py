@@ -132,7 +132,7 @@ def test_replica_a_few_steps_behind_a_renewal_is_not_revoked(session, tmp_path):
 
 @needs_faketime
 def test_history_rewritten_with_a_stolen_key_is_noticed(session, tmp_path):
-    """The commit that carries the map, with another config.json, under a certificate that ended."""
+    """The commit with the manifest, with another config.json, under a certificate that ended."""
     session.publish_signed(0, 1)
     objects = session.place.objects
     carrier = max(s for s in range(1, forge.head_seq(objects) + 1) if "manifest" in forge.read(objects, s))

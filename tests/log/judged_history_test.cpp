@@ -13,7 +13,7 @@ namespace {
 TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     start_signed();
     publish(0, 4);
-    // The one that carries the map, signed again with the stolen key, whose certificate has ended.
+    // The one with the manifest, signed again with the stolen key, whose certificate has ended.
     std::uint64_t at = 0;
     Commit rewritten;
     for (std::uint64_t seq = 1; seq <= head_seq(); ++seq) {
