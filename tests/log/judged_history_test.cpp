@@ -39,6 +39,14 @@ TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     EXPECT_EQ(outcome_of(export_step(run_, 3, folder_ / "out", maintenance())), "forked");
     EXPECT_EQ(outcome_of(read_status(run_, at_clock())), "forked");
     EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "forked");
+    RetainOptions retaining;
+    retaining.maintenance = maintenance();
+    EXPECT_EQ(outcome_of(retain_run(run_, retaining)), "forked");
+    EXPECT_EQ(outcome_of(branch(3)), "forked");
+    EXPECT_EQ(outcome_of(read_log(run_, 100, at_clock())), "forked");
+    EXPECT_EQ(outcome_of(read_history(run_, 0, 100, at_clock())), "forked");
+    auto other = value_of(open_memory_replica());
+    EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "forked");
 }
 
 // F4 to F6: a writer without keys.
