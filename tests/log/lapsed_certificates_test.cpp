@@ -169,6 +169,30 @@ TEST_F(JudgedHistory, AReplacedKeyThatHasNotEndedYetMovesNobody) {
     EXPECT_EQ(digest(*replica_), steps_.digest(3));
 }
 
+TEST_F(JudgedHistory, AReplacedKeyThatBuildsOnItselfMovesNobody) {
+    start_signed();
+    publish(0, 2);
+    const std::optional<RunSigner> stolen = signer_;
+    trainer_ = value_of(SigningKey::generate());
+    certify(2, kDay * 30);
+    publish(2, 6);
+    const std::uint64_t head = head_seq();
+    // Each on the one before it: nothing but the slots further down tells who was replaced.
+    for (std::uint64_t seq = head; seq < head + 4; ++seq) {
+        std::string text = write_commit(forged_after(seq, CommitKind::kHeartbeat));
+        text += value_of(
+            write_signature_block(stolen->key, stolen->certificate, "commit", as_bytes(text)));
+        put(seq + 1, text);
+        EXPECT_EQ(head_seq(), head);
+        auto late = value_of(open_memory_replica());
+        Follower joining = follow(*late);
+        value_of(joining.catch_up());
+        EXPECT_EQ(joining.at().seq, head);
+    }
+    publish(6, 7);
+    EXPECT_EQ(value_of(read_log(run_, 1, at_clock())).at(0).step, 6U);
+}
+
 TEST_F(JudgedHistory, AClockThatIsSetBackWhileTheHeadIsLookedForMakesNoOlderHead) {
     start_signed();
     certify(1, kDay);
