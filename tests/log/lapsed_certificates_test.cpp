@@ -193,6 +193,28 @@ TEST_F(JudgedHistory, AReplacedKeyThatBuildsOnItselfMovesNobody) {
     EXPECT_EQ(value_of(read_log(run_, 1, at_clock())).at(0).step, 6U);
 }
 
+TEST_F(JudgedHistory, ARootThatSignsByItselfBringsNoReplacedKeyBack) {
+    start_signed();
+    const std::optional<RunSigner> stolen = signer_;
+    trainer_ = value_of(SigningKey::generate());
+    certify(2, kDay * 30);
+    publish(0, 4);
+    signer_ = RunSigner{root_, std::nullopt};
+    baseline_ = value_of(open_memory_replica());
+    publish(4, 5);
+    const std::uint64_t head = head_seq();
+    signer_ = stolen;
+    auto other = value_of(open_memory_replica());
+    EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");
+    for (std::uint64_t seq = head; seq < head + 2; ++seq) {
+        std::string text = write_commit(forged_after(seq, CommitKind::kHeartbeat));
+        text += value_of(
+            write_signature_block(stolen->key, stolen->certificate, "commit", as_bytes(text)));
+        put(seq + 1, text);
+        EXPECT_EQ(head_seq(), head);
+    }
+}
+
 TEST_F(JudgedHistory, AClockThatIsSetBackWhileTheHeadIsLookedForMakesNoOlderHead) {
     start_signed();
     certify(1, kDay);
