@@ -84,12 +84,18 @@ void print_anchors(const RunStatus& status) {
     }
 }
 
-void print_status(const std::string& url, const RunStatus& status) {
-    const std::string how = !status.head       ? ""
-                            : status.is_signed ? ", signed by " + printable(status.head->signer)
-                                               : ", unsigned";
+/// Without a key or an identity from elsewhere, a signature is the bucket's own word.
+std::string signature_text(const RunStatus& status, const TrustArguments& trust) {
+    if (!status.head) return "";
+    if (!status.is_signed) return ", unsigned";
+    const bool named = !trust.keys.empty() || !trust.run.empty();
+    return ", signed by " + printable(status.head->signer) +
+           (named ? "" : " (unchecked: pass --trust or --run)");
+}
+
+void print_status(const std::string& url, const RunStatus& status, const TrustArguments& trust) {
     fmt::print("{}: run {}, {}, {}{}\n", printable(url), printable(status.run),
-               mode_name(status.mode), name_of(status.codec), how);
+               mode_name(status.mode), name_of(status.codec), signature_text(status, trust));
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {} deltas\n", status.merged_deltas);
@@ -115,7 +121,7 @@ int run(const StatusArguments& arguments) {
     if (arguments.common.json) {
         print_json(to_json(arguments.run, *status));
     } else if (!arguments.common.quiet) {
-        print_status(arguments.run, *status);
+        print_status(arguments.run, *status, arguments.trust);
     }
     return 0;
 }

@@ -28,9 +28,7 @@ std::optional<RunSigner> run_signer(const OptionalPath& key, const OptionalPath&
         if (!certificate) return std::nullopt;
         raise(Error{ErrorKind::kInvalid, "a certificate needs the key that it is for"});
     }
-    RunSigner signer{value_of(SigningKey::load(*key)), std::nullopt};
-    if (certificate) signer.certificate = value_of(Certificate::load(*certificate));
-    return signer;
+    return value_of(RunSigner::load(*key, certificate.value_or("")));
 }
 
 namespace {

@@ -301,6 +301,10 @@ def test_run_is_signed_from_its_start_or_never(trainer, keys):
     refused(DENIED, *signed.call(), names=["--sign-key"])
     refused(DENIED, *signed.call("--sign-key", keys / "stranger.key"), names=["trusted"])
     assert signed.publish(*sign)["kind"] == "anchor"
+    run_id = answer("status", signed.url)["run"]
+    assert "(unchecked: pass --trust or --run)" in wisp("status", signed.url).out
+    for named in (["--trust", keys / "trainer.key.pub"], ["--run", run_id]):
+        assert "unchecked" not in wisp("status", signed.url, *named).out
 
 
 def test_pinned_run_is_not_taken_for_another(trainer, tmp_path):

@@ -136,7 +136,7 @@ TEST(FetchPlan, DoesNotWalkBelowTheFloor) {
     EXPECT_EQ(described(plan_fetch(manifest, request)), "anchor 6 walk 8");
     request.floor = 7;
     EXPECT_EQ(described(plan_fetch(manifest, request)), "none");
-    // A merged delta is named by the map, so it is there wherever it starts.
+    // A merged delta is named by the manifest, so it is there wherever it starts.
     manifest.merged_deltas = {merged_delta_of(state_of(4, kMega), state_of(8, kMega), kMega)};
     EXPECT_EQ(described(plan_fetch(manifest, request)), "here 4 merged delta 8");
 }
