@@ -124,7 +124,7 @@ void guard(httplib::Server& server, const std::string& host) {
 
 bool is_loopback(const std::string& host) {
     if (host == "localhost" || host == "::1" || host == "[::1]") return true;
-    // An address, not a name that looks like one: whoever owns 127.example could have it lead here.
+    // An address, not a name that looks like one: the owner of 127.example could have it lead here.
     in_addr address{};
     return ::inet_pton(AF_INET, host.c_str(), &address) == 1 &&
            ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;

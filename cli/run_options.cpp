@@ -59,15 +59,9 @@ void add_signing(Command& verb, SignArguments& into) {
 
 Result<std::optional<RunSigner>> run_signer(const SignArguments& arguments) {
     if (arguments.key.empty()) return std::optional<RunSigner>{};
-    auto key = SigningKey::load(arguments.key);
-    if (!key) return std::unexpected(std::move(key).error());
-    RunSigner signer{std::move(*key), std::nullopt};
-    if (!arguments.certificate.empty()) {
-        auto certificate = Certificate::load(arguments.certificate);
-        if (!certificate) return std::unexpected(std::move(certificate).error());
-        signer.certificate = std::move(*certificate);
-    }
-    return std::optional<RunSigner>(std::move(signer));
+    auto signer = RunSigner::load(arguments.key, arguments.certificate);
+    if (!signer) return std::unexpected(std::move(signer).error());
+    return std::optional(std::move(*signer));
 }
 
 Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) {

@@ -118,7 +118,7 @@ Result<void> RunView::refresh_status() {
 }
 
 const char* RunView::health_of(const ReplicaHealth& replica) const {
-    if (replica.summary.state == "stopped") return "stopped";
+    if (replica.summary.status == "stopped") return "stopped";
     if (replica.summary.seen_ms > 3 * replica.every_ms.value_or(kDefaultBeatMs)) return "dead";
     // What it says is as old as its heartbeat: it is behind if a newer step had been there for a
     // while by then.
@@ -142,7 +142,7 @@ Json RunView::replicas_json() const {
                      {"seen_ms", replica.summary.seen_ms},
                      {"every_ms", nullptr},
                      {"pause_ms", nullptr},
-                     {"state", replica.summary.state},
+                     {"status", replica.summary.status},
                      {"health", health_of(replica)}};
         if (replica.every_ms) json["every_ms"] = *replica.every_ms;
         if (replica.pause_us) json["pause_ms"] = static_cast<double>(*replica.pause_us) / 1000;

@@ -31,7 +31,7 @@ void announce(const DashboardArguments& arguments, int port) {
             fmt::print("anybody who reaches this machine can read it: there is no password\n");
         }
     }
-    // Whoever started this waits for the line.
+    // A process that started this waits for the line.
     std::fflush(stdout);
 }
 
@@ -60,8 +60,9 @@ void add_dashboard(Command& app, Outcome& outcome) {
     verb->add_option("--port", arguments->at.port, "Port to listen on; 0: any that is free")
         ->check(in_range(0, 65535))
         ->capture_default_str();
-    verb->add_option("--host", arguments->at.host,
-                     "Address to listen on; others than loopback are open to whoever reaches them")
+    verb->add_option(
+            "--host", arguments->at.host,
+            "Address to listen on; others than loopback are open to everyone who can reach them")
         ->capture_default_str();
     verb->add_option("--commits", arguments->view.commits, "Show the newest N commits")
         ->check(in_range(1, 100'000))

@@ -212,8 +212,8 @@ int run(const FollowArguments& arguments) {
     if (followed->command_failed) return exit_code(ErrorKind::kInvalid);
     if (!report.expired) return 0;
     fmt::print(stderr,
-               "wisp {}: step {} is the newest of {}, but it is stale; see whether the trainer "
-               "still lives\n",
+               "wisp {}: step {} is the newest of {} that counts, but it is stale; see whether the "
+               "trainer still lives and its certificate has not ended\n",
                arguments.verb, report.at.step, printable(arguments.run));
     return exit_code(ErrorKind::kUnavailable);
 }

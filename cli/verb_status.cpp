@@ -58,7 +58,7 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                                     {"step", replica.step},
                                     {"lag_steps", replica.lag_steps},
                                     {"age_ms", replica.seen_ms},
-                                    {"state", replica.state}});
+                                    {"status", replica.status}});
     }
     return json;
 }
@@ -84,12 +84,18 @@ void print_anchors(const RunStatus& status) {
     }
 }
 
-void print_status(const std::string& url, const RunStatus& status) {
-    const std::string how = !status.head       ? ""
-                            : status.is_signed ? ", signed by " + printable(status.head->signer)
-                                               : ", unsigned";
+/// Without a key or an identity from elsewhere, a signature is the bucket's own word.
+std::string signature_text(const RunStatus& status, const TrustArguments& trust) {
+    if (!status.head) return "";
+    if (!status.is_signed) return ", unsigned";
+    const bool named = !trust.keys.empty() || !trust.run.empty();
+    return ", signed by " + printable(status.head->signer) +
+           (named ? "" : " (unchecked: pass --trust or --run)");
+}
+
+void print_status(const std::string& url, const RunStatus& status, const TrustArguments& trust) {
     fmt::print("{}: run {}, {}, {}{}\n", printable(url), printable(status.run),
-               mode_name(status.mode), name_of(status.codec), how);
+               mode_name(status.mode), name_of(status.codec), signature_text(status, trust));
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {} deltas\n", status.merged_deltas);
@@ -99,7 +105,7 @@ void print_status(const std::string& url, const RunStatus& status) {
                counted(status.join_objects, "object"));
     for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
-                   replica.step, replica.lag_steps, printable(replica.state),
+                   replica.step, replica.lag_steps, printable(replica.status),
                    human_age(replica.seen_ms));
     }
     for (const std::string& branch : status.branches) {
@@ -115,7 +121,7 @@ int run(const StatusArguments& arguments) {
     if (arguments.common.json) {
         print_json(to_json(arguments.run, *status));
     } else if (!arguments.common.quiet) {
-        print_status(arguments.run, *status);
+        print_status(arguments.run, *status, arguments.trust);
     }
     return 0;
 }

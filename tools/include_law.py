@@ -13,9 +13,10 @@ from pathlib import Path
 # The folders of src/, in the order they are read: each may include only those before it.
 LAYERS = ("base", "kernel", "checkpoint", "codec", "delta", "web", "store", "log", "follow", "publish",
           "maintain", "observe", "engine", "trl")
-# These need less than all before them, and are held to it: stores know names and bytes, servers of
-# engines know addresses and step numbers.
-NARROW = {"web": {"base"}, "store": {"base", "web"}, "engine": {"base", "web"}}
+# These need less than all before them, and are held to it: stores know names and bytes, a log knows
+# objects and names of states, servers of engines know addresses and step numbers.
+NARROW = {"web": {"base"}, "store": {"base", "web"}, "log": {"base", "checkpoint", "store"},
+          "engine": {"base", "web"}}
 LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAYERS)}
 # The public headers: the first layer that may include each. Dtypes, schemas, digests and changes are
 # plain values that the kernels work on. wisp.hpp is for those outside.
@@ -49,18 +50,25 @@ RETIRED = {
     "corridor": "the name of the layer",
     "desk": "run writer",
     "journey": "replica updater",
+    "kept changes": "change buffer",
+    "leg": "step of a fetch plan",
+    "legs": "steps of a fetch plan",
     "road": "merged delta",
     "roads": "merged deltas",
+    "settle": "reconcile, conclude",
+    "settled": "reconciled, concluded",
     "slip": "shard manifest",
     "slips": "shard manifests",
     "strand": "segment",
     "strands": "segments",
+    "take run": "begin an epoch",
     "travelled": "cumulative_delta_bytes",
-    "unsettled": "needs_reconcile",
+    "unsettled": "needs reconcile",
     "upkeep": "maintenance",
     "woven": "interleaved",
 }
-SPOKEN = ("include", "src", "cli", "python", "doc", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
+SPOKEN = ("include", "src", "cli", "python", "doc", "examples", "dashboard/src", "ARCHITECTURE.md",
+          "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
 
 HEADERS, SOURCES = {".hpp", ".h"}, {".cpp", ".cc", ".c"}
 MAX_LINES = {"header": 130, "source": 400}
@@ -261,6 +269,7 @@ def self_test():
         "src/follow/b.cpp": ('  #  include "publish/x.hpp"\n', "follow may not include publish"),
         "src/store/c.cpp": ('#include "delta/x.hpp"\n', "store may not include delta"),
         "src/engine/d.cpp": ('#include "log/x.hpp"\n', "engine may not include log"),
+        "src/log/k.cpp": ('#include "delta/x.hpp"\n', "log may not include delta"),
         "src/delta/e.cpp": ("#include <kernel/diff.hpp>\n", "with quotes"),
         "src/kernel/f.cpp": ('#include "diff.hpp"\n', 'write "layer/file.hpp"'),
         "src/kernel/g.cpp": ('#include "../delta/x.hpp"\n', "from src/"),

@@ -45,7 +45,7 @@ export interface Replica {
   seen_ms: number;
   every_ms: number | null;
   pause_ms: number | null;
-  state: string;
+  status: string;
   health: "ok" | "behind" | "dead" | "stopped";
 }
 

@@ -280,7 +280,7 @@ def main() -> int:
     try:
         demo.open()
         demo.watch()
-        result = demo_result.settle(demo)
+        result = demo_result.conclude(demo)
         pictures = demo_result.draw(result, options)
         print("\n" + demo_result.table(result) + "\n")
         print("\n".join(f"  {os.path.relpath(path)}" for path in pictures))

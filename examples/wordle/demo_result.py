@@ -19,7 +19,7 @@ WINDOW = 50  # steps at either end of which the table tells the mean
 Result = dict[str, Any]
 
 
-def settle(demo: Demo) -> Result:
+def conclude(demo: Demo) -> Result:
     """Ends the servers, which go to the newest step, and holds all they held against the log."""
     endings = {}
     for seat in demo.seats:

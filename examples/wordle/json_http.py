@@ -30,7 +30,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, ways: dict[str, Callable[[Answer], Answer]]) -> None:
-        super().__init__((host, port), _Desk)
+        super().__init__((host, port), _Handler)
         self.ways = ways
 
     @property
@@ -42,7 +42,7 @@ class Server(ThreadingHTTPServer):
         return self
 
 
-class _Desk(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     timeout = 120

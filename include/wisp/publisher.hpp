@@ -1,7 +1,7 @@
 // The trainer's side: weights in, committed steps out.
 //
 // The baseline is a replica of the last committed state; a delta is always against it, so a failed
-// publish loses nothing. Opening a publisher takes the run over: whoever wrote before is fenced and
+// publish loses nothing. Opening a publisher takes the run over: the writer before it is fenced and
 // finds out at its next commit (kFenced).
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace wisp {
 
-/// Of whoever writes a run.
+/// Of a process that writes a run.
 struct WriterOptions {
     RunOptions run;
     std::optional<RunSigner> signer;

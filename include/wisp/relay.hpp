@@ -1,7 +1,7 @@
-// A replica without weights: somebody else holds them, and is asked for what a step touches.
+// A replica without weights: another process holds them, and is asked for what a step touches.
 //
 // Deltas of the codec swift name their positions without a base, and their values follow from the
-// old bits at those positions. So whoever follows for engines that hold the weights in their own
+// old bits at those positions. So a follower for engines that hold the weights in their own
 // memory fetches, decodes and proves every step, and keeps what is in proportion to the changes.
 #pragma once
 

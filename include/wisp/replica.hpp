@@ -1,6 +1,6 @@
 // A copy of the weights that moves from one committed state to another, and nowhere else.
 //
-// Two forms: a folder that any loader can open between steps, and memory. Whoever holds one may
+// Two forms: a folder that any loader can open between steps, and memory. Its holder may
 // read its weights between calls; a Replica is used from one thread at a time.
 #pragma once
 
@@ -81,7 +81,7 @@ class Replica {
     /// Forgets a state that turned out to be damaged; the next one must be adopted.
     virtual Result<void> discard() = 0;
     /// Back to the state before the last apply(), once. kUnsupported where that is not kept,
-    /// kNotFound when there is none. Whoever follows with it must be opened anew.
+    /// kNotFound when there is none. A follower of it must be opened anew.
     virtual Result<void> step_back();
     /// A folder for fetched files, on the same disk; survives restarts so that fetches resume.
     virtual std::filesystem::path scratch() const = 0;

@@ -37,12 +37,6 @@ struct RunOptions {
     std::stop_token stop = {};
 };
 
-/// Who signs the commits one writes.
-struct RunSigner {
-    SigningKey key;
-    std::optional<Certificate> certificate;  // a root's word for the key
-};
-
 enum class CommitMode {
     kExclusive,     // the store lets one of several racing writers win
     kSingleWriter,  // it does not: forks are detected, not prevented

@@ -19,7 +19,7 @@ struct ReplicaSummary {
     std::uint64_t step = 0;
     std::uint64_t lag_steps = 0;  // states behind the head
     std::int64_t seen_ms = 0;     // age of its last heartbeat
-    std::string state;            // "following", "stopped", …
+    std::string status;           // "following", "stopped", …
 };
 
 struct AnchorSummary {
@@ -53,7 +53,7 @@ struct RunStatus {
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects = true);
 
-/// The newest state, watched by whoever holds no weights. Used from one thread.
+/// The newest state, watched by a process that holds no weights. Used from one thread.
 class RunWatch {
   public:
     /// kNoRun when there is none.

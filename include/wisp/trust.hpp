@@ -39,6 +39,21 @@ struct Certificate {
     bool signed_by(const PublicKey& root) const;
 };
 
+/// Who signs the commits one writes.
+struct RunSigner {
+    SigningKey key;
+    std::optional<Certificate> certificate;  // a root's word for the key
+    /// Read again for every signature, so that a renewal reaches a writer that runs. Empty: the
+    /// certificate stays what it is.
+    std::filesystem::path certificate_file = {};
+
+    /// Of a key's file and, unless empty, that of its certificate.
+    static Result<RunSigner> load(const std::filesystem::path& key,
+                                  const std::filesystem::path& certificate);
+    /// What the file holds now, if it is there and for this key; else `certificate`.
+    std::optional<Certificate> current_certificate() const;
+};
+
 struct TrustPolicy {
     std::vector<PublicKey> keys;   // trainers' keys, or the roots that certify them
     std::uint64_t min_serial = 0;  // certificates below it are revoked

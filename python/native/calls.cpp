@@ -42,6 +42,16 @@ bool on_main_thread() {
     return threading.attr("get_ident")().equal(threading.attr("main_thread")().attr("ident"));
 }
 
+/// Of an exception, as wisp.errors says.
+std::string kind_of(nb::handle exception) {
+    try {
+        return nb::cast<std::string>(errors_module().attr("kind_of")(exception));
+    } catch (const nb::python_error&) {
+        // The interpreter ends, and imports nothing any more. A last heartbeat may meet this.
+        return std::string(name_of(ErrorKind::kUnavailable));
+    }
+}
+
 std::string text_of(nb::handle object) {
     try {
         return nb::cast<std::string>(nb::str(object));
@@ -71,7 +81,7 @@ void raise(const Error& error) {
 
 Error error_of(nb::python_error& raised, std::string_view during) {
     nb::object exception = nb::borrow(raised.value());
-    const auto kind = nb::cast<std::string>(errors_module().attr("kind_of")(exception));
+    const std::string kind = kind_of(exception);
     std::string text = fmt::format("{} raised {}: {}", during,
                                    text_of(nb::handle(Py_TYPE(exception.ptr())).attr("__name__")),
                                    printable(text_of(exception)).substr(0, kShownCharacters));

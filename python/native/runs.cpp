@@ -28,9 +28,7 @@ std::optional<RunSigner> run_signer(const OptionalPath& key, const OptionalPath&
         if (!certificate) return std::nullopt;
         raise(Error{ErrorKind::kInvalid, "a certificate needs the key that it is for"});
     }
-    RunSigner signer{value_of(SigningKey::load(*key)), std::nullopt};
-    if (certificate) signer.certificate = value_of(Certificate::load(*certificate));
-    return signer;
+    return value_of(RunSigner::load(*key, certificate.value_or("")));
 }
 
 namespace {
@@ -58,7 +56,7 @@ void bind_lines(nb::module_& module) {
         .def_ro("step", &ReplicaSummary::step)
         .def_ro("lag_steps", &ReplicaSummary::lag_steps)
         .def_ro("seen_ms", &ReplicaSummary::seen_ms, "Age of its last heartbeat.")
-        .def_ro("status", &ReplicaSummary::state);
+        .def_ro("status", &ReplicaSummary::status);
     nb::class_<AnchorSummary>(module, "AnchorSummary", "A whole checkpoint in the bucket.")
         .def_ro("seq", &AnchorSummary::seq)
         .def_ro("step", &AnchorSummary::step)

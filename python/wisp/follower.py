@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from typing import Any, Literal
 
 from . import _native
 from .errors import InvalidError, UnavailableError
+from .follow_thread import FollowThread
 from .forks import OfOneProcess
 from .runs import TrustedKeys, trust_of
 from .stores import RunAddress, location
@@ -21,10 +20,6 @@ from .sync_report import SyncReport
 from .targets import connect
 
 __all__ = ["Follower", "SyncReport"]
-
-#: Seconds that stop() and close() wait for what a store does; a move that has begun is finished.
-_PATIENCE = 0.8
-_PATIENCE_WITH_FAREWELL = 0.3
 
 FollowerStatus = Literal["new", "idle", "following", "rolled_back", "failed", "closed"]
 
@@ -98,10 +93,6 @@ class Follower(OfOneProcess):
         self._place = location(run)
         self._poll = max(poll, self._place.poll)
         self._changed = threading.Condition()
-        self._moving = threading.Lock()  # one thread moves the session at a time
-        self._thread: threading.Thread | None = None
-        self._left_behind: threading.Thread | None = None  # in a store that it cannot leave
-        self._abandoned = False  # the replica was taken away from the thread that moved it
         self._holder: int | None = None
         self._error: BaseException | None = None
         self._events: list[_native.FollowEvent] = []
@@ -131,6 +122,7 @@ class Follower(OfOneProcess):
             layout == "trl",
         )
         self._own(self._session)
+        self._thread = FollowThread(self._session, self._place.url)
         connect(self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device)
 
     @property
@@ -146,10 +138,10 @@ class Follower(OfOneProcess):
     def sync(self) -> SyncReport:
         """Goes to the newest step there is and returns. Wakes the background thread if it runs."""
         self._forbid_when_held("sync()")
-        if self._thread is not None:
+        if self._thread.started:
             return self._sync_in_background()
-        self._take_back()
-        with self._moving:
+        self._thread.take_back()
+        with self._thread.moving():
             return self._sync_here()
 
     def wait_for(self, step: int, timeout: float | None = None) -> SyncReport:
@@ -175,15 +167,12 @@ class Follower(OfOneProcess):
         self._forbid_when_held("start()")
         if self._status == "closed":
             raise InvalidError("this follower is closed")
-        if self._thread is not None:
+        if self._thread.started:
             return self
-        self._take_back()
+        self._thread.take_back()
         self._error = None
-        self._session.arm()
-        self._thread = threading.Thread(target=self._follow, name="wisp-follower", daemon=True)
-        _running.add(self)
         self._status = "following"
-        self._thread.start()
+        self._thread.start(self._follow)
         return self
 
     def stop(self) -> None:
@@ -201,10 +190,7 @@ class Follower(OfOneProcess):
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until the background thread has ended; whether it has, or there is none."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
-        return not self._alive()
+        return self._thread.join(timeout)
 
     def wake(self) -> None:
         """Has the background thread look for a new step now."""
@@ -224,8 +210,8 @@ class Follower(OfOneProcess):
         """
         self._forbid_when_held("rollback()")
         self._halt()
-        self._take_back()
-        with self._moving:
+        self._thread.take_back()
+        with self._thread.moving():
             self._step = self._session.step_back()
             self._status = "rolled_back"
             return self._step
@@ -236,11 +222,11 @@ class Follower(OfOneProcess):
         False: somebody else wrote to it, and the next sync() takes the whole state anew.
         """
         self._require_own()
-        running = self._alive()
+        running = self._thread.alive
         self._halt()
-        self._take_back()
+        self._thread.take_back()
         try:
-            with self._moving:
+            with self._thread.moving():
                 return self._session.prove()
         finally:
             if running:
@@ -272,16 +258,7 @@ class Follower(OfOneProcess):
             return
         self._halt()
         self._status = "closed"
-        end = time.monotonic() + _PATIENCE
-        while self._left_behind is None and not self._moving.acquire(timeout=0.05):
-            self._session.halt()
-            if time.monotonic() > end:
-                self._abandon()
-                self._warn_of_left_behind()
-                return  # the thread that moves it shuts it
-        if self._left_behind is None:
-            self._moving.release()
-            self._shut()
+        self._thread.close()
 
     def __enter__(self) -> Follower:
         return self
@@ -304,10 +281,7 @@ class Follower(OfOneProcess):
         started = time.monotonic()
         self._events = []
         self._session.arm()
-        try:
-            report = self._session.catch_up()
-        finally:
-            self._shut_if_closed()
+        report = self._session.catch_up()
         if report.has_state:
             self._step = report.step
         self._become("idle")
@@ -319,7 +293,7 @@ class Follower(OfOneProcess):
             self._events = []
             # A pass that is under way may have looked before the caller's step was there.
             wanted = self._passes + 2
-            while self._passes < wanted and self._error is None and self._alive():
+            while self._passes < wanted and self._error is None and self._thread.alive:
                 self._session.wake()
                 self._changed.wait(0.05)
                 self._raise_if_out_of_reach()
@@ -333,9 +307,6 @@ class Follower(OfOneProcess):
         for event in self._events:
             if event.kind == "fault" and event.fault_kind == UnavailableError.kind:
                 raise UnavailableError(event.fault)
-
-    def _alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _report(
         self, at: _Position | None, events: list[_native.FollowEvent], seconds: float
@@ -358,79 +329,23 @@ class Follower(OfOneProcess):
 
     def _follow(self) -> None:
         try:
-            with self._moving:
-                try:
-                    self._session.follow()
-                finally:
-                    self._shut_if_closed()
+            with self._thread.moving():
+                self._session.follow()
         except BaseException as error:
-            if threading.current_thread() is not self._left_behind:
+            if not self._thread.is_left_behind():
                 self._error = error
                 self._become("failed")
         with self._changed:
             self._changed.notify_all()
 
     def _halt(self) -> None:
-        thread = self._thread
-        if thread is None:
-            return
-        if thread is threading.current_thread():
-            raise InvalidError("on_step cannot stop the thread that it runs on; raise instead")
-        self._session.halt()
-        thread.join(_PATIENCE)
-        if thread.is_alive():
-            self._abandon()
-            self._left_behind = thread if thread.is_alive() else None
-        self._thread = None
-        _running.discard(self)
+        self._thread.halt()
         if self._status == "following":
             self._status = "idle"
-        if self._left_behind is not None:
-            self._warn_of_left_behind()
-
-    def _warn_of_left_behind(self) -> None:
-        warnings.warn(
-            f"the store of {self._place.url} does not return: the thread that asked it is left "
-            "behind, and changes nothing any more; see why the store hangs",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-    def _take_back(self) -> None:
-        """The replica, from a thread that was left behind and has come back since."""
-        if self._status == "closed":
-            raise InvalidError("this follower is closed")
-        if self._left_behind is not None and self._left_behind.is_alive():
-            raise UnavailableError(
-                f"the store of {self._place.url} still holds a thread of this follower; wait for "
-                "it to return, or make another follower"
-            )
-        self._left_behind = None
-        if self._abandoned:
-            self._session.reclaim()
-            self._abandoned = False
-
-    def _abandon(self) -> None:
-        """Waits for a move that has begun; no other one begins."""
-        self._abandoned = True
-        self._session.abandon()
 
     def _become(self, status: FollowerStatus) -> None:
         if self._status != "closed":
             self._status = status
-
-    def _shut_if_closed(self) -> None:
-        """By the thread that moved it when close() could not wait any longer."""
-        if self._status == "closed":
-            self._session.shut()
-
-    def _shut(self) -> None:
-        """With a last heartbeat, in a thread of its own: the store may not return from that."""
-        thread = threading.Thread(target=self._session.shut, name="wisp-farewell", daemon=True)
-        thread.start()
-        thread.join(_PATIENCE_WITH_FAREWELL)
-        if thread.is_alive():
-            self._warn_of_left_behind()
 
     def _take(self, event: _native.FollowEvent) -> None:
         moved = event.kind in ("applied", "joined")
@@ -446,16 +361,3 @@ class Follower(OfOneProcess):
             self.on_step(event)
         if self.on_event is not None:
             self.on_event(event)
-
-
-#: Followers with a background thread: it must be gone before the interpreter is.
-_running: weakref.WeakSet[Follower] = weakref.WeakSet()
-
-
-@atexit.register
-def _halt_all() -> None:
-    followers = [f for f in list(_running) if not f._is_inherited]
-    for follower in followers:
-        follower._session.halt()
-    for follower in followers:
-        follower._halt()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 from . import _native
 from .errors import InvalidError
@@ -21,9 +20,9 @@ class OfOneProcess:
     """Mixin for what works with native threads: usable only in the process that made it."""
 
     _process = 0
-    _natives: Iterable[Any] = ()
+    _natives: Iterable[object] = ()
 
-    def _own(self, *natives: Any) -> None:
+    def _own(self, *natives: object) -> None:
         """From now on this object belongs to this process, and with it what it is made of."""
         self._process = os.getpid()
         self._natives = natives

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from .errors import DeniedError, InvalidError, NotFoundError, UnavailableError
 from .stores import Store
@@ -35,7 +36,7 @@ _RANGE_SECONDS = 60.0
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def _hub() -> Any:
+def _hub() -> ModuleType:
     try:
         import hf_xet  # noqa: F401
         import huggingface_hub
@@ -50,7 +51,7 @@ def _hub() -> Any:
             f"huggingface_hub {huggingface_hub.__version__} knows no buckets: "
             "pip install 'wisp-sync[hub]'"
         )
-    return huggingface_hub
+    return cast(ModuleType, huggingface_hub)
 
 
 class _Kept:

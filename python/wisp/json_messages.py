@@ -12,15 +12,18 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["decode", "decode_any", "encode"]
 
 T = TypeVar("T")
-_Reader = Callable[[Any], Any]
+_Reader = Callable[[object], object]
 
 
-def encode(message: Any) -> bytes:
+def encode(message: DataclassInstance) -> bytes:
     """A message in one line, without the end of it."""
     return json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
 
@@ -31,7 +34,10 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def decode_any(data: bytes, *kinds: type) -> Any:
-    """The message in `data`, of one of the kinds; ValueError if it is none of them."""
+    """The message in `data`, of one of the kinds; ValueError if it is none of them.
+
+    No type says "one of these" to the checker; callers name their union.
+    """
     told = json.loads(data)
     name = told.get("message") if isinstance(told, dict) else None
     for known in kinds:
@@ -41,10 +47,10 @@ def decode_any(data: bytes, *kinds: type) -> Any:
 
 
 @cache
-def _reader(kind: Any) -> _Reader:
+def _reader(kind: type) -> _Reader:
     """A function that checks a value from JSON and makes it what the annotation says."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if is_dataclass(cast(object, kind)):
+    if is_dataclass(kind):
         return _dataclass_reader(kind)
     if origin in (Union, UnionType):
         return _optional_reader(arguments)
@@ -61,33 +67,34 @@ def _reader(kind: Any) -> _Reader:
     return lambda value: _checked(value, kind)
 
 
-def _checked(value: Any, kind: type) -> Any:
+def _checked(value: object, kind: type[T]) -> T:
     if type(value) is not kind:
         raise ValueError(f"{type(value).__name__} in a message, where {kind.__name__} belongs")
     return value
 
 
-def _optional_reader(arguments: tuple[Any, ...]) -> _Reader:
+def _optional_reader(arguments: tuple[type, ...]) -> _Reader:
     (inner,) = [_reader(argument) for argument in arguments if argument is not NoneType]
     return lambda value: None if value is None else inner(value)
 
 
 def _entry_reader(items: tuple[_Reader, ...]) -> _Reader:
-    def read(value: Any) -> tuple[Any, ...]:
-        if len(_checked(value, list)) != len(items):
-            raise ValueError(f"{len(value)} values in a message, where {len(items)} belong")
-        return tuple(item(one) for item, one in zip(items, value, strict=True))
+    def read(value: object) -> tuple[object, ...]:
+        told: list[object] = _checked(value, list)
+        if len(told) != len(items):
+            raise ValueError(f"{len(told)} values in a message, where {len(items)} belong")
+        return tuple(item(one) for item, one in zip(items, told, strict=True))
 
     return read
 
 
 @cache
-def _dataclass_reader(kind: Any) -> _Reader:
+def _dataclass_reader(kind: type) -> _Reader:
     hints = get_type_hints(kind)
     readers = [(f.name, _reader(hints[f.name]), _is_required(f)) for f in fields(kind)]
 
-    def read(value: Any) -> Any:
-        told = _checked(value, dict)
+    def read(value: object) -> object:
+        told: dict[str, object] = _checked(value, dict)
         missing = [name for name, _, required in readers if required and name not in told]
         if missing:
             raise ValueError(f"a message {kind.__name__} without {', '.join(missing)}")
@@ -96,5 +103,5 @@ def _dataclass_reader(kind: Any) -> _Reader:
     return read
 
 
-def _is_required(field: Field[Any]) -> bool:
+def _is_required(field: Field[object]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING

@@ -1,15 +1,14 @@
 """Pictures of a run: bytes per step, where the changes are, and where the time goes.
 
 Needs matplotlib (`pip install wisp-sync[plot]`). Figures are made without pyplot, so nothing pops
-up and no backend is chosen: a notebook shows what is returned, `figure.savefig("run.png")` keeps
-  it.
+up and no backend is chosen: a notebook shows what is returned, `figure.savefig` keeps it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from .runs import TrustedKeys
 from .stores import RunAddress, location
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["run"]
@@ -69,7 +69,9 @@ def run(
     return figure
 
 
-def _draw_bytes(panel: Any, lines: list[Any], steps: list[Any]) -> None:
+def _draw_bytes(
+    panel: Axes, lines: list[_native.CommitSummary], steps: list[_native.CommitSummary]
+) -> None:
     deltas = [line for line in steps if line.delta_bytes]
     anchors = [line for line in lines if line.anchor_bytes]
     if deltas:
@@ -95,7 +97,11 @@ def _draw_bytes(panel: Any, lines: list[Any], steps: list[Any]) -> None:
 
 
 def _draw_layers(
-    figure: Any, panel: Any, place: Any, steps: list[Any], trust: _native.Trust
+    figure: Figure,
+    panel: Axes,
+    place: _native.Location,
+    steps: list[_native.CommitSummary],
+    trust: _native.Trust,
 ) -> None:
     changes: dict[int, dict[str, int]] = {}
     elements: dict[str, int] = {}  # a delta names only tensors that changed
@@ -134,7 +140,7 @@ def _draw_layers(
     figure.colorbar(image, ax=panel, label="% changed", pad=0.01)
 
 
-def _draw_phases(panel: Any, stats: list[PublishStats]) -> None:
+def _draw_phases(panel: Axes, stats: list[PublishStats]) -> None:
     steps = [s.step for s in stats if s.kind == "delta"]
     bottom = np.zeros(len(steps))
     for phase in _PHASES:

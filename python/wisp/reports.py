@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 __all__ = ["Table", "human_bytes", "human_count", "human_seconds"]
 
@@ -74,14 +74,14 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
     return f"<table>{caption}{line('th', head) if head else ''}{body}</table>"
 
 
-def give_repr(cls: type, show: Callable[[Any], list[tuple[str, str]]]) -> None:
+def give_repr(cls: type[T], show: Callable[[T], list[tuple[str, str]]]) -> None:
     """Gives a class of the native module a repr; `show` yields (label, text) pairs."""
 
-    def text(self: Any) -> str:
+    def text(self: T) -> str:
         pairs = ", ".join(f"{label} {value}" if label else value for label, value in show(self))
         return f"<{cls.__name__} {pairs}>"
 
-    def table(self: Any) -> str:
+    def table(self: T) -> str:
         return html_table(cls.__name__, [], show(self))
 
     cls.__repr__ = text  # type: ignore[method-assign, assignment]

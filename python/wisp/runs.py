@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Literal
 
 from . import _native
 from .errors import IncapableError, InvalidError, NoRunError
@@ -274,7 +274,7 @@ def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
     return shown + [("branch", branch) for branch in status.branches]
 
 
-def _plain(*names: str) -> Any:
+def _plain(*names: str) -> Callable[[object], list[tuple[str, str]]]:
     return lambda report: [(name, str(getattr(report, name))) for name in names]
 
 

@@ -208,10 +208,10 @@ class SharedTarget(ABC):
 
 
 class RelayTarget(ABC):
-    """Whoever knows the holders of the weights: there is no replica, and each step asks them."""
+    """Knows the holders of the weights: there is no replica, and each step asks them."""
 
     @abstractmethod
-    def room(self, touched: list[tuple[int, int]]) -> Any:
+    def room(self, touched: list[tuple[int, int]]) -> np.ndarray:
         """Memory for so many words of each tensor (by its number): as wisp/relay.hpp says."""
 
     @abstractmethod

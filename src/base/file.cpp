@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/readable_file.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 
@@ -61,20 +62,26 @@ FileHandle::~FileHandle() {
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Result<MappedFile> MappedFile::open(const fs::path& path) {
-    const FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+Result<ReadableFile> ReadableFile::open(const fs::path& path, const char* wanted) {
+    // Not blocking, so that a named pipe is refused and not waited for.
+    FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.get() < 0) return std::unexpected(file_error("open", path, errno));
     struct stat status = {};
     if (::fstat(file.get(), &status) != 0) return std::unexpected(file_error("stat", path, errno));
     if (!S_ISREG(status.st_mode)) {
         return fail(ErrorKind::kInvalid,
-                    fmt::format("{} is not a regular file; name a .safetensors file",
-                                shown(path.string())));
+                    fmt::format("{} is not a regular file; name {}", shown(path.string()), wanted));
     }
+    return ReadableFile{std::move(file), static_cast<std::uint64_t>(status.st_size),
+                        status.st_mode};
+}
+
+Result<MappedFile> MappedFile::open(const fs::path& path) {
+    WISP_ASSIGN(const ReadableFile file, ReadableFile::open(path, "a .safetensors file"));
     MappedFile mapped;
-    if (status.st_size == 0) return mapped;
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (file.size_bytes == 0) return mapped;
+    const auto size = static_cast<std::size_t>(file.size_bytes);
+    void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.handle.get(), 0);
     if (at == MAP_FAILED) return std::unexpected(file_error("map", path, errno));
     mapped.bytes_ = {static_cast<const std::byte*>(at), size};
     return mapped;

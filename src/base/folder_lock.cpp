@@ -10,10 +10,12 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "base/try.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -71,11 +73,25 @@ FolderLock::~FolderLock() {
     if (descriptor_ >= 0 && HeldLocks::all().remove(descriptor_)) ::close(descriptor_);
 }
 
-Result<FolderLock> lock_scratch(const fs::path& folder) {
-    return FolderLock::take(folder / "lock",
-                            fmt::format("another process or publisher uses the scratch folder {}; "
-                                        "give each its own",
-                                        shown(folder.string())));
+Result<ScratchFolder> ScratchFolder::open(const fs::path& named) {
+    ScratchFolder folder;
+    if (named.empty()) {
+        WISP_ASSIGN(PendingFolder made, PendingFolder::temporary({}));
+        folder.temporary_.emplace(std::move(made));
+        return folder;
+    }
+    std::error_code error;
+    fs::create_directories(named, error);
+    if (error) return std::unexpected(file_error("create", named, error.value()));
+    // The folder names the one who writes, too.
+    WISP_ASSIGN(FolderLock lock,
+                FolderLock::take(named / "lock",
+                                 fmt::format("another process or publisher uses the scratch folder "
+                                             "{}; give each its own",
+                                             shown(named.string()))));
+    folder.named_ = named;
+    folder.lock_.emplace(std::move(lock));
+    return folder;
 }
 
 }  // namespace wisp

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
+#include "base/pending_folder.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
@@ -23,7 +25,19 @@ class FolderLock {
     int descriptor_ = -1;
 };
 
-/// For a folder of files on their way in or out, which names the one who writes, too.
-Result<FolderLock> lock_scratch(const std::filesystem::path& folder);
+/// For files on their way in or out: a folder that was named, which is kept and has one user at a
+/// time, or a temporary one, removed with this.
+class ScratchFolder {
+  public:
+    /// Temporary when `named` is empty; else made if it is missing. kConflict when it is in use.
+    static Result<ScratchFolder> open(const std::filesystem::path& named);
+    const std::filesystem::path& path() const { return temporary_ ? temporary_->path() : named_; }
+
+  private:
+    ScratchFolder() = default;
+    std::filesystem::path named_;
+    std::optional<PendingFolder> temporary_;
+    std::optional<FolderLock> lock_;
+};
 
 }  // namespace wisp

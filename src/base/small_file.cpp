@@ -2,13 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "base/readable_file.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 
@@ -25,29 +24,21 @@ Result<void> fill(const FileHandle& file, std::string_view text, const fs::path&
 }  // namespace
 
 Result<std::string> read_small_file(const fs::path& path, std::size_t limit, Readers readers) {
-    // Not blocking, so that a named pipe is refused and not waited for.
-    const FileHandle file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (file.get() < 0) return std::unexpected(file_error("open", path, errno));
-    struct stat status = {};
-    if (::fstat(file.get(), &status) != 0) return std::unexpected(file_error("stat", path, errno));
-    if (!S_ISREG(status.st_mode)) {
-        return fail(ErrorKind::kInvalid,
-                    fmt::format("{} is not a regular file; name a file", shown(path.string())));
-    }
-    if (readers == Readers::kOwnerOnly && (status.st_mode & 077) != 0) {
+    WISP_ASSIGN(const ReadableFile file, ReadableFile::open(path, "a file"));
+    if (readers == Readers::kOwnerOnly && (file.mode & 077) != 0) {
         return fail(ErrorKind::kDenied,
                     fmt::format("key file {} is open to others (mode {:03o}); run 'chmod 600' on "
                                 "it, and replace the key if it may have been read",
-                                shown(path.string()), status.st_mode & 0777));
+                                shown(path.string()), file.mode & 0777));
     }
-    if (static_cast<std::uint64_t>(status.st_size) > limit) {
+    if (file.size_bytes > limit) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("{} has {} bytes, more than the {} such a file may have; is it "
                                 "the right one?",
-                                shown(path.string()), status.st_size, limit));
+                                shown(path.string()), file.size_bytes, limit));
     }
-    std::string text(static_cast<std::size_t>(status.st_size), '\0');
-    WISP_TRY(read_at(file, 0, std::as_writable_bytes(std::span(text)), path));
+    std::string text(static_cast<std::size_t>(file.size_bytes), '\0');
+    WISP_TRY(read_at(file.handle, 0, std::as_writable_bytes(std::span(text)), path));
     return text;
 }
 

@@ -163,7 +163,7 @@ class Planner {
 
 }  // namespace
 
-std::size_t leg_length(std::span<const std::uint64_t> delta_bytes) {
+std::size_t batch_length(std::span<const std::uint64_t> delta_bytes) {
     // Each delta that is decoded over others costs a few buffers.
     constexpr std::size_t kMost = 32;
     // A change takes a byte of the file, and a position and the bits before and after in memory.

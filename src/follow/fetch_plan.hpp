@@ -46,6 +46,6 @@ std::optional<FetchPlan> plan_fetch(const Manifest& manifest, const FetchPlanReq
 /// How many of these deltas, given by the sizes of their files, to take in at once: what they
 /// change has to fit into memory, or they would be decoded a second time while they are written. At
 /// least one.
-std::size_t leg_length(std::span<const std::uint64_t> delta_bytes);
+std::size_t batch_length(std::span<const std::uint64_t> delta_bytes);
 
 }  // namespace wisp

@@ -2,10 +2,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/file.hpp"
 #include "base/folder_lock.hpp"
 #include "base/page_memory.hpp"
-#include "base/pending_folder.hpp"
 #include "base/try.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/move_weights.hpp"
@@ -49,15 +47,13 @@ class OwnedWeights : public MutableWeights {
 
 class MemoryReplica : public Replica {
   public:
-    /// `temporary` is removed with the replica; without one, options.scratch is used and kept.
-    MemoryReplica(MemoryReplicaOptions options, std::optional<PendingFolder> temporary,
-                  std::optional<FolderLock> lock)
-        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
+    MemoryReplica(MemoryReplicaOptions options, ScratchFolder scratch)
+        : options_(std::move(options)), scratch_(std::move(scratch)) {}
 
     std::string label() const override { return "the replica in memory"; }
     const Weights* weights() const override { return weights_.get(); }
     bool in_doubt() const override { return false; }
-    fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
+    fs::path scratch() const override { return scratch_.path(); }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override {
         at_ = record;
@@ -194,8 +190,7 @@ class MemoryReplica : public Replica {
     }
 
     MemoryReplicaOptions options_;
-    std::optional<PendingFolder> temporary_;
-    std::optional<FolderLock> lock_;
+    ScratchFolder scratch_;
     std::shared_ptr<MutableWeights> weights_;
     std::optional<ReplicaRecord> at_;
     std::optional<std::pair<std::vector<MovedBlock>, ReplicaRecord>> previous_;
@@ -208,15 +203,8 @@ Result<void> Replica::step_back() {
 }
 
 Result<std::unique_ptr<Replica>> open_memory_replica(const MemoryReplicaOptions& options) {
-    if (options.scratch.empty()) {
-        WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
-        return std::make_unique<MemoryReplica>(options, std::move(temporary), std::nullopt);
-    }
-    std::error_code error;
-    fs::create_directories(options.scratch, error);
-    if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
-    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
-    return std::make_unique<MemoryReplica>(options, std::nullopt, std::move(lock));
+    WISP_ASSIGN(ScratchFolder scratch, ScratchFolder::open(options.scratch));
+    return std::make_unique<MemoryReplica>(options, std::move(scratch));
 }
 
 }  // namespace wisp

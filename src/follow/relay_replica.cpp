@@ -6,7 +6,6 @@
 
 #include "base/file.hpp"
 #include "base/folder_lock.hpp"
-#include "base/pending_folder.hpp"
 #include "base/try.hpp"
 #include "delta/touched_words.hpp"
 #include "kernel/kernels.hpp"
@@ -31,15 +30,14 @@ class AbsentWeights : public Weights {
 
 class RelayReplica : public Replica {
   public:
-    RelayReplica(RelayReplicaOptions options, std::optional<PendingFolder> temporary,
-                 std::optional<FolderLock> lock)
-        : options_(std::move(options)), temporary_(std::move(temporary)), lock_(std::move(lock)) {}
+    RelayReplica(RelayReplicaOptions options, ScratchFolder scratch)
+        : options_(std::move(options)), scratch_(std::move(scratch)) {}
 
     std::string label() const override { return "the engines' memory"; }
     const Weights* weights() const override { return nullptr; }
     bool has_state() const override { return at_ && at_->state_seq != 0; }
     bool in_doubt() const override { return false; }
-    fs::path scratch() const override { return temporary_ ? temporary_->path() : options_.scratch; }
+    fs::path scratch() const override { return scratch_.path(); }
     Result<std::optional<ReplicaRecord>> load() override { return at_; }
     Result<void> save(const ReplicaRecord& record) override {
         at_ = record;
@@ -126,8 +124,7 @@ class RelayReplica : public Replica {
     }
 
     RelayReplicaOptions options_;
-    std::optional<PendingFolder> temporary_;
-    std::optional<FolderLock> lock_;
+    ScratchFolder scratch_;
     std::optional<ReplicaRecord> at_;
     Schema schema_;
 };
@@ -135,22 +132,15 @@ class RelayReplica : public Replica {
 }  // namespace
 
 Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options) {
-    if (options.scratch.empty()) {
-        WISP_ASSIGN(PendingFolder temporary, PendingFolder::temporary({}));
-        return std::make_unique<RelayReplica>(std::move(options), std::move(temporary),
-                                              std::nullopt);
-    }
-    std::error_code error;
-    fs::create_directories(options.scratch, error);
-    if (error) return std::unexpected(file_error("create", options.scratch, error.value()));
-    WISP_ASSIGN(FolderLock lock, lock_scratch(options.scratch));
+    WISP_ASSIGN(ScratchFolder scratch, ScratchFolder::open(options.scratch));
     // What a process left that was killed.
-    for (const auto& left : fs::directory_iterator(options.scratch, error)) {
+    std::error_code error;
+    for (const auto& left : fs::directory_iterator(scratch.path(), error)) {
         if (!left.path().filename().string().starts_with(kWhole)) continue;
         std::error_code ignored;
         fs::remove_all(left.path(), ignored);
     }
-    return std::make_unique<RelayReplica>(std::move(options), std::nullopt, std::move(lock));
+    return std::make_unique<RelayReplica>(std::move(options), std::move(scratch));
 }
 
 StateDigest digest_of_words(const TensorInfo& tensor, std::uint64_t first_word,

@@ -205,12 +205,12 @@ Result<bool> ReplicaUpdater::try_once(Lineage& history, const Aim& aim) {
     WISP_ASSIGN(request.base, base_digest());
     const auto plan = plan_fetch(manifest, request);
     if (!plan) return std::unexpected(no_way(manifest, *target));
-    WISP_TRY(travel(history, *target, *plan));
+    WISP_TRY(carry_out(history, *target, *plan));
     return true;
 }
 
-Result<void> ReplicaUpdater::travel(Lineage& history, const StateName& target,
-                                    const FetchPlan& plan) {
+Result<void> ReplicaUpdater::carry_out(Lineage& history, const StateName& target,
+                                       const FetchPlan& plan) {
     // Everything is on this disk and proven before anything is put together or changed.
     WISP_ASSIGN(const std::vector<Stage> stages, fetch_all(history, plan));
     Moved moved;
@@ -292,22 +292,22 @@ Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch
                                                  fetch_step.to.seq));
 }
 
-std::vector<fs::path> ReplicaUpdater::next_leg(const std::vector<Stage>& stages,
-                                               std::size_t first) {
+std::vector<fs::path> ReplicaUpdater::next_batch(const std::vector<Stage>& stages,
+                                                 std::size_t first) {
     std::vector<std::uint64_t> sizes;
     for (std::size_t i = first; i < stages.size(); ++i) {
         std::error_code ignored;  // whoever opens it tells of it
         sizes.push_back(fs::file_size(stages[i].delta, ignored));
     }
     std::vector<fs::path> deltas;
-    for (std::size_t i = 0; i < leg_length(sizes); ++i) deltas.push_back(stages[first + i].delta);
+    for (std::size_t i = 0; i < batch_length(sizes); ++i) deltas.push_back(stages[first + i].delta);
     return deltas;
 }
 
 Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved& moved) {
     const Stopwatch timer;
     for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
-        const std::vector<fs::path> deltas = next_leg(stages, first);
+        const std::vector<fs::path> deltas = next_batch(stages, first);
         end = first + deltas.size();
         ReplicaRecord after = at_;
         stand_at(after, stages[end - 1].to);
@@ -334,7 +334,7 @@ Result<void> ReplicaUpdater::apply_staged(const fs::path& folder, const StateNam
     WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
     StateDigest state = from.digest;
     for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
-        const std::vector<fs::path> deltas = next_leg(stages, first);
+        const std::vector<fs::path> deltas = next_batch(stages, first);
         end = first + deltas.size();
         WISP_ASSIGN(const ApplyReport report,
                     patch_unguarded(checkpoint, state, deltas, options_.threads));

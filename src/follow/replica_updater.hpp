@@ -63,7 +63,7 @@ class ReplicaUpdater {
     };
     Result<bool> try_once(Lineage& history, const Aim& aim);
     Error no_way(const Manifest& manifest, const StateName& target) const;
-    Result<void> travel(Lineage& history, const StateName& target, const FetchPlan& plan);
+    Result<void> carry_out(Lineage& history, const StateName& target, const FetchPlan& plan);
     Result<std::vector<Stage>> fetch_all(Lineage& history, const FetchPlan& plan);
     Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step,
                             std::vector<Stage>& stages);
@@ -71,9 +71,9 @@ class ReplicaUpdater {
     void avoid(const StoredFile& file);
     std::size_t known_losses() const { return avoid_.size() + damaged_.size(); }
     Result<std::filesystem::path> build_start(const FetchPlan& plan);
-    /// The deltas from `first` on that are taken in together.
-    static std::vector<std::filesystem::path> next_leg(const std::vector<Stage>& stages,
-                                                       std::size_t first);
+    /// The deltas from `first` on that are taken in at once.
+    static std::vector<std::filesystem::path> next_batch(const std::vector<Stage>& stages,
+                                                         std::size_t first);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
     Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
                               const std::vector<Stage>& stages, Moved& moved);

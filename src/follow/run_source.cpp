@@ -204,7 +204,7 @@ class RunSource : public FollowSource {
         return target;
     }
 
-    void beat(std::string_view state, bool now) {
+    void beat(std::string_view status, bool now) {
         const FollowOptions& options = progress.options;
         if (options.replica_id.empty()) return;
         const std::int64_t time = options.run.clock->now_ms();
@@ -213,7 +213,7 @@ class RunSource : public FollowSource {
         // Or it would bring back the prefix of a run that somebody deleted.
         if (!log_.check_presence(Milliseconds(0))) return;
         const std::string text =
-            write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, std::string(state),
+            write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, std::string(status),
                              last_pause_us_, options.heartbeat.count()});
         // Advice only: a replica that may not write follows all the same.
         (void)log_.where().store->put(

@@ -34,8 +34,9 @@ Result<std::string> CommitLog::write_object(const Commit& commit,
     }
     std::string object = write_commit(commit);
     if (signer) {
-        WISP_ASSIGN(const std::string block, write_signature_block(signer->key, signer->certificate,
-                                                                   "commit", as_bytes(object)));
+        WISP_ASSIGN(const std::string block,
+                    write_signature_block(signer->key, signer->current_certificate(), "commit",
+                                          as_bytes(object)));
         object += block;
     }
     if (object.size() > limits::kCommitBytes) {
@@ -54,6 +55,12 @@ Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
                                               const std::optional<RunSigner>& signer) {
     // Whoever signs under a certificate that was replaced since is stepped over.
     if (head) require_serial(head->signer.serial.value_or(0));
+    // A root's own signature has no serial: the run's is that of older commits.
+    const bool unknown = head && !head->signer.serial && signer && signer->certificate;
+    for (std::uint64_t width = 1; unknown && head->commit.seq >= first_seq() + width; width *= 2) {
+        WISP_ASSIGN(const Slot slot, read(head->commit.seq - width));
+        if (slot.entry) require_serial(slot.entry->signer.serial.value_or(0));
+    }
     // As long as the head has lapsed with its certificate, so has what was honestly built on it.
     HeadLook look{options_.clock->now_ms()};
     look.lapsed = head && !check_current(head->signer, min_serial_, look.now_ms);

@@ -75,7 +75,8 @@ Result<std::optional<LogEntry>> CommitLog::newest_sound(std::uint64_t known) con
 }
 
 /// What lies between a commit and the one that it was built on was void to its writer. Another one
-/// that counts, there or below, under a higher serial: this writer was replaced.
+/// that counts, there or below, under a higher serial: this writer was replaced. It may have built
+/// on commits of its own since, so older slots are asked too, ever farther below.
 Result<bool> CommitLog::is_outranked(const LogEntry& entry, std::int64_t now_ms) const {
     const Commit& commit = entry.commit;
     const auto serial_of = [](const LogEntry& of) { return of.signer.serial.value_or(0); };
@@ -92,23 +93,36 @@ Result<bool> CommitLog::is_outranked(const LogEntry& entry, std::int64_t now_ms)
     }
     if (!entry.signer.serial || commit.previous.seq < first_seq()) return false;
     const auto before = follow(commit.previous);
-    if (before) return serial_of(*before) > serial_of(entry);
-    if (before.error().kind == ErrorKind::kUnavailable) return std::unexpected(before.error());
+    if (before && serial_of(*before) > serial_of(entry)) return true;
+    if (!before && before.error().kind == ErrorKind::kUnavailable) {
+        return std::unexpected(before.error());
+    }
+    for (std::uint64_t width = 2; commit.seq >= first_seq() + width; width *= 2) {
+        WISP_ASSIGN(const Slot slot, read_at(commit.seq - width, now_ms));
+        if (slot.entry && serial_of(*slot.entry) > serial_of(entry)) return true;
+    }
     return false;
 }
 
 /// `top` does not count: whether something below it does by itself.
 Result<std::optional<LogEntry>> CommitLog::counting_below(const LogEntry& top,
                                                           std::int64_t now_ms) const {
+    // A certificate that was replaced before it ended made more than `top`.
+    const bool replaced = check_current(top.signer, min_serial_, now_ms).has_value();
+    const auto does = [&](const Slot& slot) {
+        if (slot.kind != Slot::Kind::kCommit) return false;
+        const auto& serial = slot.entry->signer.serial;
+        return !replaced || !serial || *serial > top.signer.serial.value_or(0);
+    };
     std::optional<LogEntry> found;
     for (std::uint64_t width = 1; !found && top.commit.seq >= first_seq() + width; width *= 2) {
         WISP_ASSIGN(Slot slot, read_at(top.commit.seq - width, now_ms));
-        if (slot.kind == Slot::Kind::kCommit) found = std::move(slot.entry);
+        if (does(slot)) found = std::move(slot.entry);
     }
     if (!found) return found;
     for (std::uint64_t seq = found->commit.seq + 1; seq < top.commit.seq; ++seq) {
         WISP_ASSIGN(Slot slot, read_at(seq, now_ms));
-        if (slot.kind == Slot::Kind::kCommit) found = std::move(slot.entry);
+        if (does(slot)) found = std::move(slot.entry);
     }
     return found;
 }

@@ -8,9 +8,10 @@ namespace wisp {
 
 std::string write_heartbeat(const Heartbeat& heartbeat) {
     nlohmann::ordered_json json = {
-        {"wisp", "heartbeat"},     {"version", 1},           {"run", heartbeat.run},
-        {"seq", heartbeat.seq},    {"step", heartbeat.step}, {"state_index", heartbeat.state_index},
-        {"state", heartbeat.state}};
+        {"wisp", "heartbeat"},       {"version", 1},
+        {"run", heartbeat.run},      {"seq", heartbeat.seq},
+        {"step", heartbeat.step},    {"state_index", heartbeat.state_index},
+        {"status", heartbeat.status}};
     if (heartbeat.pause_us) json["pause_us"] = *heartbeat.pause_us;
     if (heartbeat.every_ms) json["every_ms"] = *heartbeat.every_ms;
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -26,7 +27,7 @@ std::optional<Heartbeat> parse_heartbeat(std::string_view text) {
                         in.number("seq"),
                         in.number("step"),
                         in.number("state_index"),
-                        in.text("state"),
+                        in.text("status"),
                         {},
                         {}};
     if (in.has("pause_us")) heartbeat.pause_us = in.time("pause_us");

@@ -13,7 +13,7 @@ struct Heartbeat {
     std::uint64_t seq = 0;
     std::uint64_t step = 0;
     std::uint64_t state_index = 0;                        // states up to its own
-    std::string state;                                    // "following", "stopped", …
+    std::string status;                                   // "following", "stopped", …
     std::optional<std::int64_t> pause_us = std::nullopt;  // what the last apply took
     std::optional<std::int64_t> every_ms = std::nullopt;  // how often it means to be heard
 };

@@ -258,6 +258,25 @@ Result<Signer> check_signature(const std::vector<PublicKey>& keys, SigningDomain
                             parsed.key_id, noun));
 }
 
+Result<RunSigner> RunSigner::load(const std::filesystem::path& key,
+                                  const std::filesystem::path& certificate) {
+    WISP_ASSIGN(SigningKey loaded, SigningKey::load(key));
+    RunSigner signer{std::move(loaded), std::nullopt, certificate};
+    if (!certificate.empty()) {
+        WISP_ASSIGN(signer.certificate, Certificate::load(certificate));
+    }
+    return signer;
+}
+
+std::optional<Certificate> RunSigner::current_certificate() const {
+    if (certificate_file.empty()) return certificate;
+    auto now = Certificate::load(certificate_file);
+    // Gone, or another key's: what was read at first may still do, and if not, the judge of one's
+    // own commits says so.
+    if (!now || now->subject != key.public_key()) return certificate;
+    return std::move(*now);
+}
+
 Result<void> check_current(const Signer& signer, std::uint64_t min_serial, std::int64_t now_ms) {
     if (!signer.serial) return {};
     if (*signer.serial < min_serial) {

@@ -30,7 +30,7 @@ Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
         health.summary.id = object.key.substr(prefix.size());
         health.summary.seq = heartbeat->seq;
         health.summary.step = heartbeat->step;
-        health.summary.state = heartbeat->state;
+        health.summary.status = heartbeat->status;
         health.summary.seen_ms = std::max<std::int64_t>(0, now - object.info.modified_ms);
         // How far behind is counted in states, which the heartbeat carries.
         if (head && head->commit.state.state_index > heartbeat->state_index) {

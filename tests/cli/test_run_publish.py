@@ -266,7 +266,7 @@ def test_status_shows_head_anchors_replicas_and_what_joining_costs(trainer, tmp_
     assert 5 <= status["join_objects"] < status["stored_objects"]
     (replica,) = status["replicas"]
     assert replica["id"] == "gpu-7" and replica["step"] == 2 and replica["lag_steps"] == 2
-    assert replica["state"] == "stopped" and 0 <= replica["age_ms"] < 1000 * PATIENCE
+    assert replica["status"] == "stopped" and 0 <= replica["age_ms"] < 1000 * PATIENCE
     text = wisp("status", trainer.url).out
     for words in ("unsigned", "step 4", "anchor", "gpu-7", "2 behind", "exclusive"):
         assert words in text, text
@@ -350,6 +350,10 @@ def test_run_is_signed_from_its_start_or_never(trainer, keys):
     refused(DENIED, *signed.call(), names=["--sign-key"])
     refused(DENIED, *signed.call("--sign-key", keys / "stranger.key"), names=["trusted"])
     assert signed.publish(*sign)["kind"] == "anchor"
+    run_id = answer("status", signed.url)["run"]
+    assert "(unchecked: pass --trust or --run)" in wisp("status", signed.url).out
+    for named in (["--trust", keys / "trainer.key.pub"], ["--run", run_id]):
+        assert "unchecked" not in wisp("status", signed.url, *named).out
 
 
 def test_pinned_run_is_not_taken_for_another(trainer, tmp_path):

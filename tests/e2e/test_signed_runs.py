@@ -132,7 +132,7 @@ def test_replica_a_few_steps_behind_a_renewal_is_not_revoked(session, tmp_path):
 
 @needs_faketime
 def test_history_rewritten_with_a_stolen_key_is_noticed(session, tmp_path):
-    """The commit that carries the map, with another config.json, under a certificate that ended."""
+    """The commit with the manifest, with another config.json, under a certificate that ended."""
     session.publish_signed(0, 1)
     objects = session.place.objects
     carrier = max(s for s in range(1, forge.head_seq(objects) + 1) if "manifest" in forge.read(objects, s))
@@ -157,7 +157,7 @@ def test_history_rewritten_with_a_stolen_key_is_noticed(session, tmp_path):
 def attacks(objects, run_id):
     head = forge.head_seq(objects)
     empty = {"anchors": [], "merged_deltas": []}
-    merge = forge.follower_of(objects, head, kind="merge", map=empty)
+    merge = forge.follower_of(objects, head, kind="merge", manifest=empty)
     merge.pop("manifest_at", None)
     fence = forge.follower_of(objects, head, kind="fence", owner="e" * 32)
     fence["epoch"] += 1
@@ -185,6 +185,17 @@ def test_keyless_writer_neither_wedges_nor_fools_anyone(session, tmp_path, attac
     assert time.monotonic() - begun < 60
     told = run("scrub", session.place.url, "--json", *session.trust)
     assert "commits/" in told.out, "the intruder is named"
+
+
+@pytest.mark.parametrize("attack", ["merge", "fence"])
+def test_the_same_forgeries_move_a_run_without_keys(tmp_path, folder, attack):
+    """So it is their missing signature that they fail by, and not their form."""
+    session = Session(tmp_path, folder, seed=75).init()
+    session.publish(0)
+    run_id = answer("status", folder.url)["run"]
+    forged = forge.head_seq(folder.objects) + 1
+    forge.slot(folder.objects, forged).write_bytes(attacks(folder.objects, run_id)[attack])
+    assert answer("status", folder.url)["head"]["seq"] == forged
 
 
 def test_maintenance_without_a_key_writes_nothing(session, tmp_path):

@@ -136,7 +136,7 @@ TEST(FetchPlan, DoesNotWalkBelowTheFloor) {
     EXPECT_EQ(described(plan_fetch(manifest, request)), "anchor 6 walk 8");
     request.floor = 7;
     EXPECT_EQ(described(plan_fetch(manifest, request)), "none");
-    // A merged delta is named by the map, so it is there wherever it starts.
+    // A merged delta is named by the manifest, so it is there wherever it starts.
     manifest.merged_deltas = {merged_delta_of(state_of(4, kMega), state_of(8, kMega), kMega)};
     EXPECT_EQ(described(plan_fetch(manifest, request)), "here 4 merged delta 8");
 }
@@ -323,12 +323,12 @@ TEST(FetchPlan, IsTheCheapestOfAllWays) {
 TEST(FetchPlan, TakesTogetherWhatFitsIntoMemory) {
     constexpr std::uint64_t kMebibyte = 1 << 20;
     using Sizes = std::vector<std::uint64_t>;
-    EXPECT_EQ(leg_length(Sizes(3, kMebibyte)), 3U);
-    EXPECT_EQ(leg_length(Sizes(31, kMebibyte)), 10U);
-    EXPECT_EQ(leg_length(Sizes(100, 1)), 32U);
+    EXPECT_EQ(batch_length(Sizes(3, kMebibyte)), 3U);
+    EXPECT_EQ(batch_length(Sizes(31, kMebibyte)), 10U);
+    EXPECT_EQ(batch_length(Sizes(100, 1)), 32U);
     // Too much by itself: nobody can do better than to take it alone.
-    EXPECT_EQ(leg_length(Sizes{900 * kMebibyte, 1}), 1U);
-    EXPECT_EQ(leg_length(Sizes{UINT64_MAX, UINT64_MAX}), 1U);
+    EXPECT_EQ(batch_length(Sizes{900 * kMebibyte, 1}), 1U);
+    EXPECT_EQ(batch_length(Sizes{UINT64_MAX, UINT64_MAX}), 1U);
 }
 
 }  // namespace

@@ -74,6 +74,15 @@ class JudgedHistory : public ::testing::Test {
         Publisher publisher = open_publisher();
         for (std::size_t i = first; i < end; ++i) value_of(publisher.publish(state(i), i));
     }
+    Result<InitReport> branch(std::uint64_t step) {
+        InitOptions options;
+        options.run = at_clock();
+        options.signer = signer_;
+        if (signer_) options.roots = {root_.public_key()};
+        options.branch_of = run_;
+        options.branch_step = step;
+        return init_run({store_, "runs/branch", "memory:branch"}, options);
+    }
     Follower follow(Replica& replica) {
         return value_of(Follower::open(run_, replica, trusting()));
     }

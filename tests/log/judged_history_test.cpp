@@ -13,7 +13,7 @@ namespace {
 TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     start_signed();
     publish(0, 4);
-    // The one that carries the map, signed again with the stolen key, whose certificate has ended.
+    // The one with the manifest, signed again with the stolen key, whose certificate has ended.
     std::uint64_t at = 0;
     Commit rewritten;
     for (std::uint64_t seq = 1; seq <= head_seq(); ++seq) {
@@ -39,6 +39,14 @@ TEST_F(JudgedHistory, ACommitBelowTheHeadThatWasRewrittenIsNoticed) {
     EXPECT_EQ(outcome_of(export_step(run_, 3, folder_ / "out", maintenance())), "forked");
     EXPECT_EQ(outcome_of(read_status(run_, at_clock())), "forked");
     EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "forked");
+    RetainOptions retaining;
+    retaining.maintenance = maintenance();
+    EXPECT_EQ(outcome_of(retain_run(run_, retaining)), "forked");
+    EXPECT_EQ(outcome_of(branch(3)), "forked");
+    EXPECT_EQ(outcome_of(read_log(run_, 100, at_clock())), "forked");
+    EXPECT_EQ(outcome_of(read_history(run_, 0, 100, at_clock())), "forked");
+    auto other = value_of(open_memory_replica());
+    EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "forked");
 }
 
 // F4 to F6: a writer without keys.
@@ -122,7 +130,10 @@ TEST_F(JudgedHistory, AForgedMergeIsNotSignedByWhoeverComesNext) {
 
 TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     start_signed();
-    publish(0, 6);
+    PublishOptions anchoring = publishing();
+    anchoring.anchor_every = 4;
+    Publisher publisher = value_of(Publisher::open(run_, *baseline_, anchoring));
+    for (std::size_t i = 0; i < 8; ++i) value_of(publisher.publish(state(i), i));
     const std::uint64_t head = head_seq();
     MaintenanceOptions keyless = maintenance();
     keyless.signer.reset();
@@ -130,6 +141,8 @@ TEST_F(JudgedHistory, NothingUnsignedIsAppendedToASignedRun) {
     RetainOptions retaining;
     retaining.maintenance = keyless;
     retaining.grace = Milliseconds(0);
+    retaining.keep_anchors = 1;
+    EXPECT_EQ(outcome_of(retain_run(run_, retaining)), "denied");
     signer_.reset();
     auto other = value_of(open_memory_replica());
     EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");

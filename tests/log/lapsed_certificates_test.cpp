@@ -95,6 +95,39 @@ TEST_F(JudgedHistory, NothingIsSignedUnderACertificateThatHasEnded) {
     EXPECT_EQ(outcome_of(store_->head(slot(head + 1))), "not_found");
 }
 
+TEST_F(JudgedHistory, ARenewedFileReachesAWriterThatRuns) {
+    start_signed();
+    const fs::path file = folder_ / "trainer.cert";
+    const auto renew = [&](std::uint64_t serial) {
+        certify(serial, kDay * 30);
+        value_of(signer_->certificate->save(file));
+    };
+    renew(1);
+    signer_->certificate_file = file;
+    Publisher publisher = open_publisher();
+    value_of(publisher.publish(state(0), 0));
+    // Another key's by mistake, then nothing: the word that was given lasts as long as it says.
+    const PublicKey other = value_of(SigningKey::generate()).public_key();
+    value_of(value_of(Certificate::make(root_, other, 9, clock_->now_ms() + 1000)).save(file));
+    value_of(publisher.heartbeat());
+    fs::remove(file);
+    value_of(publisher.heartbeat());
+    clock_->advance(kDay * 29);
+    renew(2);
+    clock_->advance(kDay * 2);
+    value_of(publisher.publish(state(1), 1));
+    Follower follower = follow(*replica_);
+    value_of(follower.catch_up());
+    EXPECT_EQ(follower.at().certificate_serial, 2U);
+    // Too late, and put right without a restart.
+    clock_->advance(kDay * 30);
+    EXPECT_EQ(outcome_of(publisher.publish(state(2), 2)), "denied");
+    renew(3);
+    value_of(publisher.publish(state(2), 2));
+    value_of(follower.catch_up());
+    EXPECT_EQ(digest(*replica_), steps_.digest(2));
+}
+
 TEST_F(JudgedHistory, ASerialBelowTheRunsIsRefusedToItsWriter) {
     start_signed();
     certify(5, kDay);
@@ -134,6 +167,52 @@ TEST_F(JudgedHistory, AReplacedKeyThatHasNotEndedYetMovesNobody) {
     publish(3, 4);
     value_of(follower.catch_up());
     EXPECT_EQ(digest(*replica_), steps_.digest(3));
+}
+
+TEST_F(JudgedHistory, AReplacedKeyThatBuildsOnItselfMovesNobody) {
+    start_signed();
+    publish(0, 2);
+    const std::optional<RunSigner> stolen = signer_;
+    trainer_ = value_of(SigningKey::generate());
+    certify(2, kDay * 30);
+    publish(2, 6);
+    const std::uint64_t head = head_seq();
+    // Each on the one before it: nothing but the slots further down tells who was replaced.
+    for (std::uint64_t seq = head; seq < head + 4; ++seq) {
+        std::string text = write_commit(forged_after(seq, CommitKind::kHeartbeat));
+        text += value_of(
+            write_signature_block(stolen->key, stolen->certificate, "commit", as_bytes(text)));
+        put(seq + 1, text);
+        EXPECT_EQ(head_seq(), head);
+        auto late = value_of(open_memory_replica());
+        Follower joining = follow(*late);
+        value_of(joining.catch_up());
+        EXPECT_EQ(joining.at().seq, head);
+    }
+    publish(6, 7);
+    EXPECT_EQ(value_of(read_log(run_, 1, at_clock())).at(0).step, 6U);
+}
+
+TEST_F(JudgedHistory, ARootThatSignsByItselfBringsNoReplacedKeyBack) {
+    start_signed();
+    const std::optional<RunSigner> stolen = signer_;
+    trainer_ = value_of(SigningKey::generate());
+    certify(2, kDay * 30);
+    publish(0, 4);
+    signer_ = RunSigner{root_, std::nullopt};
+    baseline_ = value_of(open_memory_replica());
+    publish(4, 5);
+    const std::uint64_t head = head_seq();
+    signer_ = stolen;
+    auto other = value_of(open_memory_replica());
+    EXPECT_EQ(outcome_of(Publisher::open(run_, *other, publishing())), "denied");
+    for (std::uint64_t seq = head; seq < head + 2; ++seq) {
+        std::string text = write_commit(forged_after(seq, CommitKind::kHeartbeat));
+        text += value_of(
+            write_signature_block(stolen->key, stolen->certificate, "commit", as_bytes(text)));
+        put(seq + 1, text);
+        EXPECT_EQ(head_seq(), head);
+    }
 }
 
 TEST_F(JudgedHistory, AClockThatIsSetBackWhileTheHeadIsLookedForMakesNoOlderHead) {

@@ -49,6 +49,7 @@ TEST_F(JudgedHistory, AHoleInTheLogIsAGapForEveryVerb) {
     EXPECT_EQ(outcome_of(read_history(run_, 0, 100, at_clock())), "gap");
     EXPECT_EQ(outcome_of(export_step(run_, 6, folder_ / "out", maintenance())), "gap");
     EXPECT_EQ(outcome_of(compact_run(run_, maintenance())), "gap");
+    EXPECT_EQ(outcome_of(branch(6)), "gap");
     EXPECT_FALSE(value_of(scrub_run(run_, maintenance(), false)).findings.empty());
     put(gone, lost);
     value_of(follower.catch_up());

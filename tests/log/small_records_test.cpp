@@ -20,7 +20,7 @@ TEST(Heartbeat, KeepsEveryField) {
     EXPECT_EQ(read->seq, 7U);
     EXPECT_EQ(read->step, 70U);
     EXPECT_EQ(read->state_index, 6U);
-    EXPECT_EQ(read->state, "following");
+    EXPECT_EQ(read->status, "following");
     EXPECT_EQ(read->pause_us, std::nullopt);
     const auto told =
         parse_heartbeat(write_heartbeat({hex_of('1', 32), 7, 70, 6, "following", 1'500, 30'000}));

@@ -114,6 +114,29 @@ TEST_F(Catalogue, WhereNoWayIsLeftItIsAGapAndTheOldStateStays) {
     EXPECT_EQ(follower.at().step, 0U);
 }
 
+// Row 25.
+TEST_F(Catalogue, AHintThatIsOldWrongOrMissingMovesNobody) {
+    Publisher publisher = open_publisher(100);
+    value_of(publisher.publish(state(0), 0));
+    const std::string latest = run_.key(kLatestKey);
+    const auto old = value_of(read_whole(*store_, latest, 1024));
+    std::size_t step = 1;
+    for (; step < 6; ++step) value_of(publisher.publish(state(step), step));
+    for (const std::string& hint :
+         {std::string(as_text(old)), std::string(R"({"seq":0,"wisp":"latest"})"),
+          std::string(R"({"seq":1000000,"wisp":"latest"})"), std::string("no hint"),
+          std::string()}) {
+        const std::uint64_t head = publisher.at().seq;
+        value_of(store_->put(latest, as_bytes(hint)));
+        if (hint.empty()) value_of(store_->remove(latest));
+        EXPECT_EQ(value_of(read_status(run_, options_)).head->seq, head) << hint;
+        EXPECT_EQ(joined(run_), steps_.digest(step - 1)) << hint;
+        value_of(publisher.publish(state(step), step));
+        EXPECT_EQ(joined(run_), steps_.digest(step)) << hint;
+        ++step;
+    }
+}
+
 // Row 26.
 TEST_F(Catalogue, AListingThatLagsHidesNoBranchFromRetention) {
     Publisher publisher = open_publisher(2);

@@ -100,6 +100,32 @@ TEST_F(RunCases, AnotherSchemaForcesAnAnchor) {
     EXPECT_EQ(replica_->weights()->schema().digest(), changed.schema().digest());
 }
 
+TEST_F(RunCases, AnAnchorIsDueWhenALateJoinerWouldReadMoreThanItHas) {
+    Rng rng(5);
+    Tensor weights = random_tensor("w", Dtype::kBf16, {256, 256}, rng);
+    Publisher publisher = open(*baseline_);
+    std::uint64_t step = 0;
+    const auto publish = [&] {
+        const fs::path path = folder_ / ("state" + std::to_string(step));
+        write_bytes(path, safetensors_file({weights}));
+        return value_of(publisher.publish(value_of(Checkpoint::open(path)), step++)).anchored;
+    };
+    EXPECT_TRUE(publish());
+    for (int sparse = 0; sparse < 5; ++sparse) {
+        weights.bytes[step * 100] ^= std::byte{1};
+        EXPECT_FALSE(publish()) << step;
+    }
+    int anchors = 0;
+    for (int dense = 0; dense < 4; ++dense) {
+        weights = random_tensor("w", Dtype::kBf16, {256, 256}, rng);
+        anchors += publish() ? 1 : 0;
+        EXPECT_LT(value_of(read_status(run_, {})).join_bytes, 3 * weights.bytes.size());
+    }
+    EXPECT_GE(anchors, 2);
+    value_of(follow(*replica_).catch_up());
+    EXPECT_EQ(value_of(digest_of(*replica_->weights())), publisher.at().state);
+}
+
 TEST_F(RunCases, ADamagedBaselineIsFetchedAgain) {
     FolderReplicaOptions cache;
     cache.durable = false;

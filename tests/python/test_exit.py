@@ -291,3 +291,22 @@ os.kill(os.getpid(), signal.SIGKILL)
     weights = {"a": np.zeros(1000, "f4")}
     with wisp.Publisher(tmp_path / "bucket", weights, scratch=scratch) as publisher:
         publisher.publish(0)
+
+
+def test_a_last_heartbeat_that_fails_does_not_end_the_process(tmp_path):
+    # As at the end of the interpreter: nothing can be imported any more, not even wisp.errors.
+    script = """
+store = SlowStore()
+with wisp.Publisher(store, weights) as publisher:
+    publisher.publish()
+follower = wisp.Follower(store, {"a": np.ones(1000, "f4")}, replica_id="r")
+follower.sync()
+store.refusing = True
+del sys.modules["wisp.errors"]
+finders, sys.meta_path = sys.meta_path, None
+del follower
+sys.meta_path = finders
+print("goes on")
+"""
+    done = run_script(tmp_path, script)
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr

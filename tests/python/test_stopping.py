@@ -133,7 +133,9 @@ def blocked(bucket, publish, tmp_path):
     follower.sync()
     publish(model(1), 1)
     store.blocks = True
-    thread = follower.start()._thread
+    before = set(threading.enumerate())
+    follower.start()
+    (thread,) = set(threading.enumerate()) - before
     assert store.asked.wait(60)
     yield follower, store, target, thread
     store.let_go.set()

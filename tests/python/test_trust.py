@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from certified_people import People
 from conftest import TREE, WISP_BIN
 
 import wisp
@@ -54,11 +59,10 @@ def test_keys_that_are_none_are_said_so(bucket, tmp_path):
         wisp.init(str(tmp_path / "other"), certificate=tmp_path / "c")
 
 
-def certify(folder, root, subject, serial):
-    """A certificate of `root` for `subject`."""
-    made = folder / f"{serial}.cert"
+def certify(made, root, subject, serial, lasting="1d"):
+    """A certificate of `root` for `subject`, in the file `made`."""
     command = [TREE / WISP_BIN, "key", "certify", "--root", root, "--subject", subject]
-    command += ["--serial", str(serial), "--expires", "1d", "--output", made]
+    command += ["--serial", str(serial), "--expires", lasting, "--output", made]
     subprocess.run(command, check=True, capture_output=True)
     return made
 
@@ -68,7 +72,7 @@ def test_a_certificate_below_the_least_serial_is_refused(tmp_path, key):
     subprocess.run([TREE / WISP_BIN, "key", "new", root], check=True, capture_output=True)
     public = root.with_suffix(".pub")
     run = str(tmp_path / "certified")
-    certificate = certify(tmp_path, root, key.with_suffix(".pub"), 4)
+    certificate = certify(tmp_path / "4.cert", root, key.with_suffix(".pub"), 4)
     how = {"sign_key": key, "certificate": certificate, "trust": public, "on_error": "raise"}
     with wisp.Publisher(run, ARRAYS, **how) as publisher:
         publisher.publish(1)
@@ -85,6 +89,56 @@ def test_a_certificate_below_the_least_serial_is_refused(tmp_path, key):
             look(run, trust=public, min_serial=5)
     with pytest.raises(wisp.DeniedError, match="serial"):
         wisp.Publisher(run, ARRAYS, min_serial=5, **how)
+
+
+FAKETIME = shutil.which("faketime")
+
+
+def days_later(days, folder, script):
+    """Runs `script` in a process whose clock is that many days ahead."""
+    story = f"from certified_people import *\npeople = People({str(folder)!r})\n{script}"
+    paths = [os.environ["PYTHONPATH"], str(Path(__file__).parent)]
+    environment = {"PYTHONPATH": ":".join(paths), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    done = subprocess.run(
+        [FAKETIME, "-f", f"{days:+d}d", sys.executable, "-c", story],
+        env=os.environ | environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(FAKETIME is None, reason="needs faketime; tools/setup.sh installs it")
+def test_life_of_a_certificate(tmp_path, key):
+    """Renewed in time, renewed too late, and a replica that slept through all of it."""
+    root, subject = tmp_path / "root", key.with_suffix(".pub")
+    subprocess.run([TREE / WISP_BIN, "key", "new", root], check=True, capture_output=True)
+    people = People(tmp_path)
+    wisp.init(people.run, roots=[people.root])
+    certify(tmp_path / "k.cert", root, subject, 1, "30d")
+    training = people.train(1, 2)
+    next(training)
+    assert people.follow("sleeper").step == 1
+    # The trainer that runs takes it up.
+    certify(tmp_path / "k.cert", root, subject, 2, "60d")
+    assert list(training) == [2]
+    days_later(40, tmp_path, """
+for name in ("sleeper", "newcomer"):
+    told = people.follow(name)
+    assert told.step == 2 and not told.expired, told
+""")
+    # Both have ended: nothing is signed any more, and nobody begins.
+    days_later(70, tmp_path, """
+told = people.follow("sleeper")
+assert told.step == 2 and told.expired, told
+assert is_refused(lambda: people.follow("late"))
+assert is_refused(lambda: list(people.train(3)))
+""")
+    certify(tmp_path / "k.cert", root, subject, 3, "365d")
+    days_later(70, tmp_path, """
+assert list(people.train(3)) == [3]
+for name in ("sleeper", "late"):
+    told = people.follow(name)
+    assert told.step == 3 and not told.expired, told
+""")
 
 
 def test_a_pinned_run_is_the_only_one_that_is_taken(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import UnavailableError
 
@@ -17,6 +17,8 @@ _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
 #: How many past steps' keys are kept for ranks that come late.
 _KEPT_ROUNDS = 16
+
+T = TypeVar("T")
 
 
 class KeyStore:
@@ -65,7 +67,7 @@ class KeyStore:
     def _is_there(self, key: str) -> bool:
         return bool(self._guard(lambda: self._store.check([key])))
 
-    def _guard(self, ask: Callable[[], Any]) -> Any:
+    def _guard(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except RuntimeError as error:

@@ -16,9 +16,8 @@
 namespace wisp {
 namespace fs = std::filesystem;
 
-ShardCommitter::ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
-                               std::unique_ptr<RunWriter> writer)
-    : temporary_(std::move(temporary)), lock_(std::move(lock)), writer_(std::move(writer)) {
+ShardCommitter::ShardCommitter(ScratchFolder scratch, std::unique_ptr<RunWriter> writer)
+    : scratch_(std::move(scratch)), writer_(std::move(writer)) {
     stand_on_head();
 }
 
@@ -26,20 +25,10 @@ Result<std::unique_ptr<ShardCommitter>> ShardCommitter::open(const Location& run
                                                              const fs::path& scratch,
                                                              const WriterOptions& options) {
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
-    std::optional<PendingFolder> temporary;
-    fs::path folder = scratch;
-    if (folder.empty()) {
-        WISP_ASSIGN(PendingFolder made, PendingFolder::temporary({}));
-        temporary.emplace(std::move(made));
-        folder = temporary->path();
-    }
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) return std::unexpected(file_error("create", folder, error.value()));
-    WISP_ASSIGN(FolderLock lock, lock_scratch(folder));
-    WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), folder, options));
+    WISP_ASSIGN(ScratchFolder folder, ScratchFolder::open(scratch));
+    WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), folder.path(), options));
     return std::unique_ptr<ShardCommitter>(
-        new ShardCommitter(std::move(temporary), std::move(lock), std::move(writer)));
+        new ShardCommitter(std::move(folder), std::move(writer)));
 }
 
 void ShardCommitter::stand_on_head() {

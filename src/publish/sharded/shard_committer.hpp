@@ -5,7 +5,6 @@
 #pragma once
 
 #include "base/folder_lock.hpp"
-#include "base/pending_folder.hpp"
 #include "publish/run_writer.hpp"
 #include "publish/sharded/combine_shards.hpp"
 #include "wisp/sharded_publisher.hpp"
@@ -30,8 +29,7 @@ class ShardCommitter {
     const RunWriter& writer() const { return *writer_; }
 
   private:
-    ShardCommitter(std::optional<PendingFolder> temporary, FolderLock lock,
-                   std::unique_ptr<RunWriter> writer);
+    ShardCommitter(ScratchFolder scratch, std::unique_ptr<RunWriter> writer);
     Result<void> reconcile();
     void stand_on_head();
     Result<void> require_base(const CombinedShards& gathered, const ShardCall& call) const;
@@ -47,8 +45,7 @@ class ShardCommitter {
         std::vector<BlockSpan> spans;
         StateDigest state;
     };
-    std::optional<PendingFolder> temporary_;  // holds the writer's files, unless a folder was given
-    FolderLock lock_;
+    ScratchFolder scratch_;  // holds the writer's files
     std::unique_ptr<RunWriter> writer_;
     ReplicaRecord at_;
     std::vector<Expected> expected_;
