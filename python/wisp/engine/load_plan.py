@@ -10,12 +10,13 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from .. import _native
 from ..errors import InvalidError, UnsupportedError
+from .element_function import ElementFunction
 
 __all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
 
@@ -79,13 +80,15 @@ class Piece:
     """A part of a checkpoint's tensor that lies in one target.
 
     `dims` are (size, stride in the checkpoint, stride in the target), by falling stride in the
-    checkpoint: what is outside a step of one dimension lies within it in the next.
+    checkpoint: what is outside a step of one dimension lies within it in the next. `function`: what
+    the loader does to each element on the way.
     """
 
     target: int
     source_offset: int
     target_offset: int
     dims: tuple[tuple[int, int, int], ...]
+    function: ElementFunction | None = None
 
     @property
     def native(self) -> _native.PieceMap:
@@ -105,6 +108,11 @@ class Piece:
     def source_end(self) -> int:
         """One past the last position in the checkpoint's tensor."""
         return self.source_offset + sum((size - 1) * stride for size, stride, _ in self.dims) + 1
+
+    @property
+    def target_end(self) -> int:
+        """One past the last offset in the target."""
+        return self.target_offset + sum((size - 1) * step for size, _, step in self.dims) + 1
 
     def source_view(self, flat: torch.Tensor) -> torch.Tensor:
         """Its elements in the flattened tensor of the checkpoint."""
@@ -158,12 +166,20 @@ class LoadPlan:
         """Tensors of which this rank holds nothing."""
         return [n for n in self.shapes if not self.pieces.get(n) and n not in self.opaque]
 
-    def convert(self, bits: torch.Tensor, name: str, target: Target) -> torch.Tensor:
-        """Bits of the checkpoint's dtype as bits of the target's, rounded as a copy would."""
-        dtype = self.dtypes[name]
+    def convert(self, bits: torch.Tensor, name: str, piece: Piece) -> torch.Tensor:
+        """Elements of a piece as its target holds them: computed, and rounded as a copy would."""
+        dtype, target = self.dtypes[name], self.targets[piece.target]
+        if piece.function is not None:
+            values = piece.function(bits.view(dtype))
+            return values.to(target.dtype).contiguous().view(_INTEGERS[target.width])
         if dtype == target.dtype:
             return bits
         return bits.view(dtype).to(target.dtype).view(_INTEGERS[target.width])
+
+    def forget_pieces(self, name: str) -> None:
+        """The loader runs for this tensor, whatever is known of it."""
+        self.pieces.pop(name, None)
+        self.opaque.setdefault(name, (name,))
 
     def differences(
         self, name: str, bits: torch.Tensor
@@ -175,7 +191,7 @@ class LoadPlan:
         for piece in self.pieces.get(name, ()):
             target = self.targets[piece.target]
             for part in _parts(piece):
-                wanted = self.convert(part.source_view(bits).contiguous(), name, target)
+                wanted = self.convert(part.source_view(bits).contiguous(), name, part)
                 wanted = wanted.to(target.flat.device)
                 yield part, part.target_view(target) != wanted, wanted
 
@@ -190,12 +206,11 @@ def _parts(piece: Piece) -> Iterator[Piece]:
     (size, stride, step), inner = piece.dims[0], piece.dims[1:]
     rows = max(1, _PART * size // piece.count)
     for first in range(0, size, rows):
-        dims = ((min(rows, size - first), stride, step), *inner)
-        yield Piece(
-            piece.target,
-            piece.source_offset + first * stride,
-            piece.target_offset + first * step,
-            dims,
+        yield replace(
+            piece,
+            source_offset=piece.source_offset + first * stride,
+            target_offset=piece.target_offset + first * step,
+            dims=((min(rows, size - first), stride, step), *inner),
         )
 
 

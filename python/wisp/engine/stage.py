@@ -90,8 +90,8 @@ class Stage:
             if any(rows.target == piece.target for rows in self._rows):
                 old = None
             target = self.plan.targets[piece.target]
-            new = self.plan.convert(new, name, target)
-            old = None if old is None else self.plan.convert(old, name, target)
+            new = self.plan.convert(new, name, piece)
+            old = None if old is None else self.plan.convert(old, name, piece)
             self._put(piece.target, target.place(offsets), new, old)
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
