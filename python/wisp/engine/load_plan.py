@@ -166,6 +166,10 @@ class LoadPlan:
         """Tensors of which this rank holds nothing."""
         return [n for n in self.shapes if not self.pieces.get(n) and n not in self.opaque]
 
+    def bytes_of(self, names: Iterable[str]) -> int:
+        """Of these tensors in the checkpoint."""
+        return sum(torch.Size(self.shapes[n]).numel() * self.dtypes[n].itemsize for n in names)
+
     def convert(self, bits: torch.Tensor, name: str, piece: Piece) -> torch.Tensor:
         """Elements of a piece as its target holds them: computed, and rounded as a copy would."""
         dtype, target = self.dtypes[name], self.targets[piece.target]

@@ -32,6 +32,7 @@ from .feed_messages import (
     RankState,
     state_key,
 )
+from .element_function import is_steady
 from .gather import fill, parts_of
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
 from .load_recorder import capture, learn
@@ -102,6 +103,7 @@ class RankFollower:
         self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
         self._targets: list[Target] = []
         self._proven: set[int] = set()
+        self._unsteady: set[str] = set()  # functions whose kernels look at the place of an element
         self._plan: LoadPlan | None = None
         self._plan_schema: tuple[TensorEntry, ...] = ()
         self._closed = False
@@ -263,6 +265,9 @@ class RankFollower:
         targets = targets_of(self._model, self._layouts)
         schema, read = _open_checkpoint(self._checkpoint)
         plan = learn(self._load, targets, schema)
+        self._unsteady = _unsteady(plan, read)
+        for name in self._unsteady:
+            plan.forget_pieces(name)
         proven: set[int] = set()
         held = 0
         for name, pieces in plan.pieces.items():
@@ -279,8 +284,9 @@ class RankFollower:
         if plan.opaque:
             self._prove_opaque(plan, read)
             _log.warning(
-                "%s: the model's loader transforms %s and %d more; each step that touches them "
-                "runs it for them", self.label, next(iter(plan.opaque)), len(plan.opaque) - 1,
+                "%s: the model's loader computes with all of %s and %d tensors more, %.1f MB; each "
+                "step that touches them reads them whole and runs it for them", self.label,
+                next(iter(plan.opaque)), len(plan.opaque) - 1, plan.bytes_of(plan.opaque) / 1e6,
             )  # fmt: skip
         self._targets, self._proven = targets, proven
         _log.info(
@@ -305,6 +311,8 @@ class RankFollower:
         if self._plan is None or self._plan_schema != feed.schema:
             schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
             plan = learn(self._load, self._targets, schema)
+            for name in self._unsteady & set(plan.pieces):
+                plan.forget_pieces(name)
             check_covers(plan, self._proven)
             if len(plan.absent()) == len(plan.shapes):
                 raise WrongBaseError(
@@ -492,6 +500,22 @@ def _count_differences(plan: LoadPlan, state: MappedState, writes: list[Write]) 
     stage = Stage(plan)
     stage.put_writes(writes)
     return total + stage.seal().elements
+
+
+def _unsteady(plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> set[str]:
+    """Tensors whose functions do not give what is in memory when elements are computed alone."""
+    found = set()
+    for name, pieces in plan.pieces.items():
+        functions = {id(p.function): p.function for p in pieces if p.function is not None}
+        if not functions:
+            continue
+        bits = read(name)
+        values = bits.view(plan.dtypes[name])
+        if not all(is_steady(function, values) for function in functions.values()) or any(
+            bool(mask.any()) for _, mask, _ in plan.differences(name, bits)
+        ):
+            found.add(name)
+    return found
 
 
 def _open_checkpoint(place: str | None) -> tuple[Schema, Callable[[str], torch.Tensor]]:
