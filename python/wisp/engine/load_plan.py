@@ -18,7 +18,9 @@ from .. import _native
 from ..errors import InvalidError, UnsupportedError
 from .element_function import ElementFunction
 
-__all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
+__all__ = [
+    "Layout", "LoadPlan", "Piece", "Target", "Write", "add_targets", "learn_layout", "targets_of",
+]  # fmt: skip
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -159,6 +161,8 @@ class LoadPlan:
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
     #: Tensors that the loader transforms, each with all that go into the same write.
     opaque: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: And the targets that they are written to.
+    computed: dict[str, set[int]] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -223,9 +227,18 @@ def targets_of(model: torch.nn.Module, layouts: dict[int, Layout] | None = None)
 
     layouts: for storages, by their address.
     """
-    found: dict[int, Target] = {}
     everything = [*model.named_parameters(), *model.named_buffers()]
-    for name, tensor in everything:
+    return add_targets([], dict(everything), layouts)
+
+
+def add_targets(
+    targets: list[Target],
+    tensors: dict[str, torch.Tensor],
+    layouts: dict[int, Layout] | None = None,
+) -> list[Target]:
+    """With the storages of these tensors that are not among them yet."""
+    found = {target.flat.untyped_storage().data_ptr(): target for target in targets}
+    for name, tensor in tensors.items():
         storage = tensor.untyped_storage()
         if tensor.is_meta or storage.nbytes() == 0 or storage.data_ptr() in found:
             continue

@@ -41,7 +41,9 @@ def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
         load(_sources(schema, learner))
     learner.refuse_unknown()
     groups: dict[str, set[str]] = {}
-    for names in learner.transformed:
+    for names, target in learner.transformed:
+        for name in names:
+            plan.computed.setdefault(name, set()).add(target)
         joined = set(names).union(*(groups.get(name, set()) for name in names))
         for name in joined:
             groups[name] = joined
@@ -197,7 +199,7 @@ class _Learner(_Catcher):
         self._known: dict[int, list[tuple[_Region, list[Piece] | None, list[int], set[str]]]] = {}
         self._unknown: list[tuple[str, set[int]]] = []
         self.pieces: list[tuple[str, Piece]] = []
-        self.transformed: list[set[str]] = []
+        self.transformed: list[tuple[set[str], int]] = []
 
     def announce(self, name: str, tensor: torch.Tensor) -> None:
         """The loader is given this tensor next."""
@@ -260,7 +262,7 @@ class _Learner(_Catcher):
         numbers = [] if found is None else [number for number, _ in found]
         self._known.setdefault(target, []).append((region, pieces, numbers, names))
         if found is None:
-            self.transformed.append(names)
+            self.transformed.append((names, target))
         for number, piece in found or ():
             self.pieces.append((self._codes.expressions[number].name, piece))
 

@@ -1,0 +1,378 @@
+"""What an engine does to its weights after loading, done again beside serving.
+
+The twin is a model of the same make whose parameters are as the loader sees them. Its memory is
+not touched but for the layer that is worked on. Sending the elements' numbers through a layer tells
+whether it only moves them; then a step is a scatter all the same. A layer that computes (quantises,
+absorbs, scales) is loaded and processed again in the twin when a step touches it, and what differs
+from the memory that is served is staged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+from .element_codes import CONSTANT
+from .element_function import ElementFunction
+from .element_map import factor
+from .held_tensors import objects_on, tensors_on
+from .load_plan import (
+    Layout,
+    Loader,
+    LoadPlan,
+    Piece,
+    Schema,
+    Target,
+    Write,
+    add_targets,
+    targets_of,
+)
+from .load_recorder import capture, learn
+
+__all__ = ["LayerTwin", "Unit"]
+
+_log = logging.getLogger("wisp.engine")
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SHIFT = 40
+
+
+@dataclass(eq=False)
+class Unit:
+    """A layer that the engine processes after loading: where it is, and how."""
+
+    path: str
+    process: Callable[[], object]
+    #: Where each element of what the layer serves from comes from; None: it computes.
+    moves: dict[str, torch.Tensor] | None = None
+    inputs: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)  # first number of each input
+    pristine: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+
+
+class LayerTwin:
+    """Learns and captures like load_recorder, through what comes after loading.
+
+    served: the model that is served; twin: one of the same make, its parameters in memory of their
+    own as the loader expects them; units: those of its layers that are processed.
+    """
+
+    def __init__(
+        self,
+        served: torch.nn.Module,
+        twin: torch.nn.Module,
+        load: Loader,
+        units: list[Unit],
+        layouts: dict[int, Layout] | None = None,
+    ) -> None:
+        self._served, self._load = served, load
+        self._held = {unit.path: tensors_on(served.get_submodule(unit.path)) for unit in units}
+        loose = {f"{path}.{n}": t for path, held in self._held.items() for n, t in held.items()}
+        self.targets = add_targets(targets_of(served, layouts), loose)
+        self._units, self._twin = units, twin
+        self._inner = targets_of(twin)
+        self._where: dict[int, tuple[Unit, str]] = {}  # twin's targets that belong to a unit
+        learned: dict[Any, dict[str, torch.Tensor] | None] = {}
+        for unit in units:
+            self._prepare(unit)
+            kind = self._signature(unit)
+            if kind not in learned:
+                learned[kind] = self._moves(unit)
+            unit.moves = learned[kind]
+        self._recomputed: dict[str, list[Unit]] = {}  # by name of a tensor, for what computes
+        self._direct: dict[int, int] = {}  # the twin's targets to those that are served
+
+    def learn(self, schema: Schema) -> LoadPlan:
+        """The plan of the served model. UnsupportedError names what no plan can be made of."""
+        inner = learn(self._load, self._inner, schema)
+        plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)
+        touched = _names_by_target(inner)
+        names = {
+            unit.path: sorted({n for i, n in touched if self._unit(i) is unit})
+            for unit in self._units
+        }
+        computing = self._computing(inner, names)
+        for unit in self._units:
+            if unit.path in computing:
+                self._recompute(plan, unit, names[unit.path])
+        for name, pieces in inner.pieces.items():
+            for piece in pieces if name not in plan.opaque else ():
+                if self._unit(piece.target) is None:
+                    moved = Piece(
+                        self._same(piece.target), piece.source_offset, piece.target_offset,
+                        piece.dims, piece.function,
+                    )  # fmt: skip
+                    plan.pieces.setdefault(name, []).append(moved)
+        for name, group in inner.opaque.items():
+            plan.opaque.setdefault(name, group)
+        for unit in self._units:
+            if unit.path not in computing:
+                self._move(plan, inner, unit, names[unit.path])
+        return plan
+
+    def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
+        """What the engine would hold of these tensors. Writes to the twin only."""
+        given = dict(tensors)
+        writes: list[Write] = []
+        units = {unit.path: unit for n in given for unit in self._recomputed.get(n, ())}
+        rest = [(n, t) for n, t in given.items() if n not in self._recomputed]
+        if rest:
+            inner = LoadPlan(self._inner)
+            for index, view, values in capture(inner, self._load, rest):
+                same = self._same(index)
+                flat = self.targets[same].flat
+                writes.append((same, _seen(flat, view), values))
+        for unit in units.values():
+            started = time.monotonic()
+            needed = [n for n in given if unit in self._recomputed.get(n, ())]
+            made = self._run(unit, [(n, given[n]) for n in needed])
+            for name, view in self._outputs(unit):
+                values = made.get(name)
+                if values is None or values.shape != view.shape:
+                    raise UnsupportedError(_told(unit, name, "is not made by loading it again"))
+                writes.append((self._target_of(view), view, values))
+            _log.debug("'%s' processed again in %.1f ms", unit.path,
+                       1000 * (time.monotonic() - started))  # fmt: skip
+        return writes
+
+    # One layer at a time.
+
+    def _prepare(self, unit: Unit) -> None:
+        module = self._twin.get_submodule(unit.path)
+        unit.inputs = dict(module.named_parameters())
+        unit.pristine = [(held, _state(held)) for held in objects_on(module)]
+        first = 1  # nothing is number 0, which is how padding looks
+        for name, parameter in unit.inputs.items():
+            unit.starts[name] = first
+            first += parameter.untyped_storage().nbytes() // parameter.element_size()
+        at = {p.untyped_storage().data_ptr(): name for name, p in unit.inputs.items()}
+        for index, target in enumerate(self._inner):
+            name = at.get(target.flat.untyped_storage().data_ptr())
+            if name is not None:
+                self._where[index] = (unit, name)
+
+    def _run(
+        self, unit: Unit, tensors: list[tuple[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        """What the layer serves from, if these tensors are loaded."""
+        with torch.no_grad():
+            self._load(iter(tensors))
+            return self._processed(unit)
+
+    def _processed(self, unit: Unit) -> dict[str, torch.Tensor]:
+        module = self._twin.get_submodule(unit.path)
+        try:
+            unit.process()
+            return {name: tensor.detach() for name, tensor in tensors_on(module).items()}
+        finally:
+            for held, state in unit.pristine:
+                _restore(held, state)
+            for parameter in unit.inputs.values():
+                parameter.data = torch.empty_strided(
+                    parameter.shape, parameter.stride(), dtype=parameter.dtype,
+                    device=parameter.device,
+                )  # fmt: skip
+            self._refresh(unit)
+
+    def _refresh(self, unit: Unit) -> None:
+        """The layer's parameters have other memory now."""
+        for index, (owner, name) in self._where.items():
+            if owner is unit:
+                old, parameter = self._inner[index], unit.inputs[name]
+                self._inner[index] = Target(old.name, old.dtype, _flat(parameter))
+
+    def _moves(self, unit: Unit) -> dict[str, torch.Tensor] | None:
+        """The number of the element that each element of each output is; None: it computes."""
+        total = sum(_flat(p).numel() for p in unit.inputs.values())
+        widths = {p.element_size() for p in unit.inputs.values()}
+        bits = 6 if 1 in widths else 14  # no pattern of these is infinite or no number
+        try:
+            numbers = self._numbers(unit, total, bits)
+            if numbers is None:
+                return None
+            # What the numbers say must hold for other values as well.
+            made = torch.Generator().manual_seed(0)
+            values = torch.randint(0, 1 << bits, (total + 1,), generator=made)
+            values[0] = 0
+            seen = self._pass(unit, values)
+        except Exception as error:
+            _log.debug("'%s' takes no numbers: %s", unit.path, error)
+            return None
+        for name, came_from in numbers.items():
+            here = came_from > 0
+            if name not in seen or not torch.equal(seen[name][here], values[came_from[here]]):
+                return None
+        return numbers
+
+    def _numbers(self, unit: Unit, total: int, bits: int) -> dict[str, torch.Tensor] | None:
+        counted = torch.arange(total + 1)
+        found: dict[str, torch.Tensor] = {}
+        for shift in range(0, total.bit_length(), bits):
+            plane = (counted >> shift) & ((1 << bits) - 1)
+            for name, seen in self._pass(unit, plane).items():
+                if name not in found:
+                    found[name] = torch.zeros_like(seen)
+                found[name] |= (seen & ((1 << bits) - 1)) << shift
+                if bool((seen >> bits).any()) or found[name].numel() != seen.numel():
+                    return None
+        served = {name: view for name, view in self._outputs(unit)}
+        if not served.keys() <= found.keys():
+            return None
+        kept = {name: found[name] for name in served}
+        if any(bool((c > total).any()) or c.shape != served[n].shape for n, c in kept.items()):
+            return None
+        return kept
+
+    def _pass(self, unit: Unit, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Bit patterns by number, through the layer: those that come out, as integers."""
+        with torch.no_grad():
+            for name, parameter in unit.inputs.items():
+                flat, first = _flat(parameter), unit.starts[name]
+                flat.copy_(values[first : first + flat.numel()].to(flat.dtype))
+            made = self._processed(unit)
+        widths = {p.element_size() for p in unit.inputs.values()}
+        return {
+            name: _bits(tensor).to(device="cpu", dtype=torch.int64)
+            for name, tensor in made.items()
+            if tensor.element_size() in widths
+        }
+
+    def _outputs(self, unit: Unit) -> list[tuple[str, torch.Tensor]]:
+        """What the served layer holds, each memory once: the widest view of it."""
+        views = sorted(self._held[unit.path].items(), key=lambda item: -item[1].numel())
+        seen: set[int] = set()
+        found = []
+        for name, view in views:
+            key = view.untyped_storage().data_ptr()
+            if key not in seen:
+                seen.add(key)
+                found.append((name, view))
+        return found
+
+    def _signature(self, unit: Unit) -> Any:
+        """The same for layers that are processed alike."""
+        module = self._twin.get_submodule(unit.path)
+        method = type(getattr(module, "quant_method", None)).__name__
+        shapes = [(n, tuple(p.shape), p.dtype, p.stride()) for n, p in unit.inputs.items()]
+        return type(module).__name__, method, tuple(shapes), tuple(n for n, _ in self._outputs(unit))
+
+    # From the twin's parameters to what is served.
+
+    def _unit(self, target: int) -> Unit | None:
+        found = self._where.get(target)
+        return found[0] if found else None
+
+    def _computing(self, inner: LoadPlan, names: dict[str, list[str]]) -> set[str]:
+        """Paths of layers that have to run again; a tensor of one of them makes others run, too."""
+        computing = {unit.path for unit in self._units if unit.moves is None}
+        while True:
+            bound = {n for path in computing for n in names[path]} | set(inner.opaque)
+            more = {p for p, of in names.items() if p not in computing and bound & set(of)}
+            if not more:
+                return computing
+            computing |= more
+
+    def _recompute(self, plan: LoadPlan, unit: Unit, names: list[str]) -> None:
+        group = set(names).union(*(plan.opaque.get(name, ()) for name in names))
+        for name in group:
+            plan.opaque[name] = tuple(sorted(group))
+            units = self._recomputed.setdefault(name, [])
+            if unit not in units:
+                units.append(unit)
+
+    def _move(self, plan: LoadPlan, inner: LoadPlan, unit: Unit, names: list[str]) -> None:
+        """Composes the loader's pieces with the way through the layer."""
+        total = sum(_flat(p).numel() for p in unit.inputs.values()) + 1
+        codes = torch.full((total,), CONSTANT)
+        kinds: list[tuple[str, ElementFunction | None]] = []
+        for name in names:
+            for piece in inner.pieces.get(name, ()):
+                found = self._where.get(piece.target)
+                if found is None or found[0] is not unit:
+                    continue
+                kinds.append((name, piece.function))
+                held = torch.tensor(((len(kinds) - 1) << _SHIFT) + piece.source_offset)
+                for size, stride, _ in piece.dims:
+                    held = held.unsqueeze(-1) + torch.arange(size) * stride
+                first = unit.starts[found[1]] + piece.target_offset
+                steps = [step for _, _, step in piece.dims]
+                codes.as_strided([dim[0] for dim in piece.dims], steps, first).copy_(held)
+        assert unit.moves is not None
+        for output, view in self._outputs(unit):
+            came = codes[unit.moves[output].reshape(-1)]
+            places = torch.tensor(view.storage_offset())
+            for size, stride in zip(view.shape, view.stride(), strict=True):
+                places = places.unsqueeze(-1) + torch.arange(size) * stride
+            places, target = places.reshape(-1), self._target_of(view)
+            for number in (came[came >= 0] >> _SHIFT).unique().tolist():
+                mine = (came >> _SHIFT) == number
+                name, function = kinds[number]
+                parts = factor(came[mine] & ((1 << _SHIFT) - 1), places[mine])
+                if parts is None:
+                    raise UnsupportedError(_told(unit, output, "is in an order without order"))
+                plan.pieces.setdefault(name, []).extend(
+                    Piece(target, source, place, dims, function) for source, place, dims in parts
+                )
+
+    def _same(self, index: int) -> int:
+        """The served parameter that the loader's goes to as it is."""
+        if index not in self._direct:
+            name, flat = self._inner[index].name, self._inner[index].flat
+            served = dict([*self._served.named_parameters(remove_duplicate=False),
+                           *self._served.named_buffers(remove_duplicate=False)]).get(name)  # fmt: skip
+            if served is None or _flat(served).numel() != flat.numel():
+                raise UnsupportedError(
+                    f"'{name}' is served in another form than it is loaded in, and nothing that "
+                    "the engine does after loading is known to make it; publish what is served "
+                    "(quantize= of the publisher), or reload it from an export of each step"
+                )
+            self._direct[index] = self._target_of(served)
+        return self._direct[index]
+
+    def _target_of(self, tensor: torch.Tensor) -> int:
+        key = tensor.untyped_storage().data_ptr()
+        return next(
+            i for i, t in enumerate(self.targets) if t.flat.untyped_storage().data_ptr() == key
+        )
+
+
+def _names_by_target(plan: LoadPlan) -> set[tuple[int, str]]:
+    moved = {(piece.target, name) for name, pieces in plan.pieces.items() for piece in pieces}
+    return moved | {(i, name) for name, indices in plan.computed.items() for i in indices}
+
+
+def _state(held: Any) -> dict[str, Any]:
+    """Its attributes, one level deep: what processing replaces."""
+    return {n: dict(v) if isinstance(v, dict) else v for n, v in vars(held).items()}
+
+
+def _restore(held: Any, state: dict[str, Any]) -> None:
+    vars(held).clear()
+    vars(held).update({n: dict(v) if type(v) is dict else v for n, v in state.items()})
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All of its storage, as integers of the elements' width."""
+    storage, width = tensor.untyped_storage(), tensor.element_size()
+    flat = torch.empty(0, dtype=_INTEGERS[width], device=tensor.device)
+    return flat.set_(storage, 0, (storage.nbytes() // width,), (1,))
+
+
+def _seen(flat: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    return flat.view(view.dtype).as_strided(view.shape, view.stride(), view.storage_offset())
+
+
+def _told(unit: Unit, name: str, what: str) -> str:
+    return (
+        f"'{unit.path}.{name}' {what}; serve the model without what the engine does to this layer "
+        "after loading, or reload it from an export of each step"
+    )
