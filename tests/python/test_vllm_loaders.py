@@ -35,6 +35,7 @@ LATENT = {
 }  # fmt: skip
 MIXER = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
 CONFIGS = {
+    "qwen3": lambda: transformers.Qwen3Config(**SMALL, head_dim=32, tie_word_embeddings=False),
     "mamba2": lambda: transformers.Mamba2Config(
         vocab_size=256, hidden_size=64, num_hidden_layers=2, num_heads=8, head_dim=16, expand=2,
         n_groups=1, state_size=16, chunk_size=16, tie_word_embeddings=False,
@@ -49,7 +50,7 @@ CONFIGS = {
         tie_word_embeddings=False,
     ),
     "zamba2": lambda: transformers.Zamba2Config(
-        **SMALL, mamba_d_state=16, mamba_ngroups=1, n_mamba_heads=8, mamba_expand=2,
+        **{**SMALL, "num_key_value_heads": 4}, mamba_d_state=16, mamba_ngroups=1, n_mamba_heads=8, mamba_expand=2,
         chunk_size=16, layers_block_type=["mamba", "hybrid"], num_mem_blocks=1,
         use_shared_attention_adapter=False,
     ),
@@ -62,6 +63,7 @@ CONFIGS = {
         **{**SMALL, "num_key_value_heads": 4}, **LATENT, tie_word_embeddings=False,
     ),
     "deepseek_v3": lambda: transformers.DeepseekV3Config(
+        topk_method="noaux_tc",
         **{**SMALL, "num_key_value_heads": 4}, **LATENT, tie_word_embeddings=False,
     ),
 }  # fmt: skip
@@ -129,7 +131,7 @@ def memory_of(model: Any) -> dict[str, Any]:
         held = {**vars(module), **module._parameters, **module._buffers}
         for name, value in held.items():
             if isinstance(value, torch.Tensor) and value.numel() and "cache" not in name:
-                found[f"{path}.{name}"] = value.detach().contiguous().view(torch.uint8).clone()
+                found[f"{path}.{name}"] = value.detach().reshape(-1).view(torch.uint8).clone()
     return found
 
 
@@ -178,6 +180,16 @@ def test_what_a_loader_computes_is_followed(tmp_path: Path, kind: str) -> None:
     assert not plan.opaque
     computed = [n for n, pieces in plan.pieces.items() if any(p.function for p in pieces)]
     assert computed and all(name.endswith("A_log") for name in computed)
+
+
+@pytest.mark.parametrize("codec", ["compact", "swift"])
+def test_a_quantised_server_follows_a_run_in_bf16(tmp_path: Path, codec: str) -> None:
+    plan = follow_and_compare(tmp_path, "qwen3", codec, quantization="fp8_per_channel")
+    assert all(name.endswith("_proj.weight") for name in plan.opaque) and len(plan.opaque) == 14
+    # A step that touches one layer runs that layer.
+    assert set(plan.opaque["model.layers.0.self_attn.q_proj.weight"]) == {
+        f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"
+    }
 
 
 @pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])

@@ -58,8 +58,8 @@ class Unit:
 class LayerTwin:
     """Learns and captures like load_recorder, through what comes after loading.
 
-    served: the model that is served; twin: one of the same make, its parameters in memory of their
-    own as the loader expects them; units: those of its layers that are processed.
+    served: the model that is served; twin: one of the same make, its parameters in host memory of
+    its own as the loader expects them; units: those of its layers that are processed.
     """
 
     def __init__(
@@ -85,11 +85,13 @@ class LayerTwin:
                 learned[kind] = self._moves(unit)
             unit.moves = learned[kind]
         self._recomputed: dict[str, list[Unit]] = {}  # by name of a tensor, for what computes
+        self._computed: dict[str, set[int]] = {}
         self._direct: dict[int, int] = {}  # the twin's targets to those that are served
 
     def learn(self, schema: Schema) -> LoadPlan:
         """The plan of the served model. UnsupportedError names what no plan can be made of."""
         inner = learn(self._load, self._inner, schema)
+        self._computed = inner.computed
         plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)
         touched = _names_by_target(inner)
         names = {
@@ -122,7 +124,7 @@ class LayerTwin:
         units = {unit.path: unit for n in given for unit in self._recomputed.get(n, ())}
         rest = [(n, t) for n, t in given.items() if n not in self._recomputed]
         if rest:
-            inner = LoadPlan(self._inner)
+            inner = LoadPlan(self._inner, computed=self._computed)
             for index, view, values in capture(inner, self._load, rest):
                 same = self._same(index)
                 flat = self.targets[same].flat
@@ -174,9 +176,8 @@ class LayerTwin:
                 _restore(held, state)
             for parameter in unit.inputs.values():
                 parameter.data = torch.empty_strided(
-                    parameter.shape, parameter.stride(), dtype=parameter.dtype,
-                    device=parameter.device,
-                )  # fmt: skip
+                    parameter.shape, parameter.stride(), dtype=parameter.dtype, device="cpu"
+                )
             self._refresh(unit)
 
     def _refresh(self, unit: Unit) -> None:

@@ -186,7 +186,8 @@ class LoadPlan:
 
     def forget_pieces(self, name: str) -> None:
         """The loader runs for this tensor, whatever is known of it."""
-        self.pieces.pop(name, None)
+        targets = {piece.target for piece in self.pieces.pop(name, ())}
+        self.computed.setdefault(name, set()).update(targets)
         self.opaque.setdefault(name, (name,))
 
     def differences(

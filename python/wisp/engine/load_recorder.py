@@ -60,11 +60,21 @@ def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
 def capture(
     plan: LoadPlan, load: Loader, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> list[Write]:
-    """What the loader would write: (target, view of its memory, values). Writes nothing."""
+    """What the loader would write of tensors that the plan has no map of: (target, view of its
+    memory, values). Writes nothing."""
     catcher = _Catcher(plan.targets)
+    names: set[str] = set()
+
+    def given() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in tensors:
+            names.add(name)
+            yield name, tensor
+
     with catcher, torch.no_grad():
-        load(tensors)
-    return catcher.final_writes()
+        load(given())
+    # At its end a loader may make something of all parameters, whatever it was given.
+    wanted = set().union(*(plan.computed.get(name, set()) for name in names))
+    return [write for write in catcher.final_writes() if write[0] in wanted]
 
 
 def _sources(schema: Schema, learner: _Learner) -> Iterator[tuple[str, torch.Tensor]]:

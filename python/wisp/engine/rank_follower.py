@@ -32,10 +32,20 @@ from .feed_messages import (
     RankState,
     state_key,
 )
+from .attribute_loader import AttributeLoader
 from .element_function import is_steady
 from .gather import fill, parts_of
 from .layer_twin import LayerTwin
-from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
+from .load_plan import (
+    Layout,
+    Loader,
+    LoadPlan,
+    Schema,
+    Target,
+    add_targets,
+    check_covers,
+    targets_of,
+)
 from .load_recorder import capture, learn
 from .stage import Stage, Write
 from .whole_state import WholeState
@@ -270,6 +280,9 @@ class RankFollower:
         targets = targets_of(self._model, self._layouts) if twin is None else twin.targets
         schema, read = _open_checkpoint(self._checkpoint)
         plan = self._learn(targets, schema)
+        if isinstance(self._load, AttributeLoader) and (made := self._load.adopt()):
+            targets = add_targets(targets, made)
+            plan = self._learn(targets, schema)
         self._unsteady = _unsteady(plan, read)
         for name in self._unsteady:
             plan.forget_pieces(name)

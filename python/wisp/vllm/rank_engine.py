@@ -15,6 +15,7 @@ from ..engine.rank_follower import RankFollower, Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
+from .twin import twin_of
 from .settings import InitInfo, UpdateInfo, configured, same_run
 
 if TYPE_CHECKING:
@@ -75,13 +76,15 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
         def load(tensors: Any) -> object:
             return self.model.load_weights(tensors)
 
+        layouts = expert_layouts(self.model)
         self._follower = RankFollower(
             link,
             self.model,
             load,
             label=self.label,
             checkpoint=served,
-            layouts=expert_layouts(self.model),
+            layouts=layouts,
+            twin=twin_of(self.model, self.vllm_config, layouts),
             peers=self._local_ranks,
         )
         self._info = init_info
