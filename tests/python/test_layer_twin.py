@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from wisp.engine.held_tensors import tensors_on  # noqa: E402
 from wisp.engine.layer_twin import LayerTwin, Unit  # noqa: E402
 from wisp.engine.stage import Stage  # noqa: E402
+from wisp.errors import UnsupportedError  # noqa: E402
 
 BF16 = torch.bfloat16
 Weights = Iterable[tuple[str, Any]]
@@ -55,6 +56,7 @@ def emptied(layer: Any) -> None:
     layer.kernel = Kernel()
     layer.kernel.w_uk = split[:, :, :5].permute(1, 2, 0).contiguous()
     layer.kernel.w_uv = split[:, :, 5:].transpose(0, 1).contiguous()
+    layer.kernel.scale = torch.tensor(1.0)
     layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
 
 
@@ -63,6 +65,7 @@ class Kernel:
 
     w_uk: Any
     w_uv: Any
+    scale: Any
 
 
 def quantised(layer: Any) -> None:
@@ -124,7 +127,7 @@ def loaded(how: Callable[[Any], None], tensors: dict[str, Any]) -> Model:
 
 
 def memory(model: Model) -> dict[str, Any]:
-    return {n: t.detach().contiguous().view(torch.uint8).clone() for n, t in tensors_on(model).items()}
+    return {n: t.detach().reshape(-1).view(torch.uint8).clone() for n, t in tensors_on(model).items()}
 
 
 def assert_same(one: Model, other: Model) -> None:
@@ -187,6 +190,34 @@ def test_what_is_proven_is_what_the_engine_holds(habit: str) -> None:
 
     assert differing(tensors) == 0
     assert differing(checkpoint(2)) > 0
+
+
+class Handle:
+    """oneDNN's, say: nobody can look into it."""
+
+    __slots__ = ("copy",)
+
+
+def hidden(layer: Any) -> None:
+    handle = Handle()
+    handle.copy = layer.weight.clone()
+    layer.handle = handle
+    layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+
+
+def half_hidden(layer: Any) -> None:
+    handle = Handle()
+    handle.copy = layer.weight[16:].clone()
+    layer.handle = handle
+    put(layer, "weight", layer.weight[:16].clone())
+
+
+def test_weights_that_cannot_be_seen_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="'layers.0' keeps its weights where.*export"):
+        twin_of(loaded(hidden, checkpoint(1)), hidden)
+    twin = twin_of(loaded(half_hidden, checkpoint(1)), half_hidden)
+    with pytest.raises(UnsupportedError, match="'layers.0' does not hold all of '0.up'.*export"):
+        twin.learn([(name, BF16, shape) for name, shape in SHAPES.items()])
 
 
 def test_layers_of_one_make_are_learned_once() -> None:

@@ -194,4 +194,22 @@ def test_a_quantised_server_follows_a_run_in_bf16(tmp_path: Path, codec: str) ->
 
 @pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])
 def test_absorbed_attention_is_followed(tmp_path: Path, kind: str) -> None:
-    follow_and_compare(tmp_path, kind, "compact")
+    plan = follow_and_compare(tmp_path, kind, "compact")
+    assert not plan.opaque
+
+
+def test_an_engine_that_copies_what_it_absorbs_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.model_executor.layers.attention import mla_attention
+
+    replace = mla_attention.replace_parameter
+
+    def copied(layer: Any, name: str, tensor: Any, prefer_copy: bool = False) -> None:
+        replace(layer, name, tensor.clone(memory_format=torch.contiguous_format), prefer_copy)
+
+    monkeypatch.setattr(mla_attention, "replace_parameter", copied)
+    plan = follow_and_compare(tmp_path, "deepseek_v2", "compact")
+    assert not plan.opaque
+    projection = plan.pieces["model.layers.0.self_attn.kv_b_proj.weight"]
+    assert len({piece.target for piece in projection}) == 3  # itself, W_UK_T and W_UV

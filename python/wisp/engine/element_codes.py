@@ -170,9 +170,7 @@ class ElementCodes:
         held = track.codes.as_strided(view.shape, view.stride(), view.storage_offset())
         held.copy_(codes.expand(view.shape))
 
-    def follow(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """An operator has run."""
         known = [t for t in tensors_in((args, kwargs)) if self._of(t) is not None]
         if not known or func.overloadpacket in _SHAPES_ONLY:

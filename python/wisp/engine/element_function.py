@@ -24,8 +24,8 @@ _NAMES = frozenset(
     "abs acos add asin atan bitwise_and bitwise_left_shift bitwise_not bitwise_or "
     "bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min clip cos cosh div elu erf exp "
     "exp2 expm1 floor floor_divide fmod frac gelu hardtanh ldexp leaky_relu log log10 log1p log2 "
-    "logical_not logit masked_fill maximum minimum mul nan_to_num neg pow reciprocal relu remainder "
-    "round rsqrt rsub sigmoid sign silu sin sinh softplus sqrt square sub tan tanh trunc "
+    "logical_not logit masked_fill maximum minimum mul nan_to_num neg pow reciprocal relu "
+    "remainder round rsqrt rsub sigmoid sign silu sin sinh softplus sqrt square sub tan tanh trunc "
     "true_divide _to_copy".split()
 )  # fmt: skip
 

@@ -84,6 +84,7 @@ class LayerTwin:
             if kind not in learned:
                 learned[kind] = self._moves(unit)
             unit.moves = learned[kind]
+            self._refuse_hidden(unit)
         self._recomputed: dict[str, list[Unit]] = {}  # by name of a tensor, for what computes
         self._computed: dict[str, set[int]] = {}
         self._direct: dict[int, int] = {}  # the twin's targets to those that are served
@@ -154,13 +155,11 @@ class LayerTwin:
             first += parameter.untyped_storage().nbytes() // parameter.element_size()
         at = {p.untyped_storage().data_ptr(): name for name, p in unit.inputs.items()}
         for index, target in enumerate(self._inner):
-            name = at.get(target.flat.untyped_storage().data_ptr())
-            if name is not None:
-                self._where[index] = (unit, name)
+            owner = at.get(target.flat.untyped_storage().data_ptr())
+            if owner is not None:
+                self._where[index] = (unit, owner)
 
-    def _run(
-        self, unit: Unit, tensors: list[tuple[str, torch.Tensor]]
-    ) -> dict[str, torch.Tensor]:
+    def _run(self, unit: Unit, tensors: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """What the layer serves from, if these tensors are loaded."""
         with torch.no_grad():
             self._load(iter(tensors))
@@ -192,42 +191,39 @@ class LayerTwin:
         total = sum(_flat(p).numel() for p in unit.inputs.values())
         widths = {p.element_size() for p in unit.inputs.values()}
         bits = 6 if 1 in widths else 14  # no pattern of these is infinite or no number
+        counted = torch.arange(total + 1)
+        # What the numbers say must hold for other values as well.
+        chance = torch.Generator().manual_seed(0)
+        values = torch.randint(0, 1 << bits, (total + 1,), generator=chance)
+        values[0] = 0
         try:
-            numbers = self._numbers(unit, total, bits)
-            if numbers is None:
-                return None
-            # What the numbers say must hold for other values as well.
-            made = torch.Generator().manual_seed(0)
-            values = torch.randint(0, 1 << bits, (total + 1,), generator=made)
-            values[0] = 0
-            seen = self._pass(unit, values)
+            planes = [
+                self._pass(unit, (counted >> shift) & ((1 << bits) - 1))
+                for shift in range(0, total.bit_length(), bits)
+            ]
+            others = self._pass(unit, values)
         except Exception as error:
             _log.debug("'%s' takes no numbers: %s", unit.path, error)
             return None
-        for name, came_from in numbers.items():
-            here = came_from > 0
-            if name not in seen or not torch.equal(seen[name][here], values[came_from[here]]):
-                return None
-        return numbers
-
-    def _numbers(self, unit: Unit, total: int, bits: int) -> dict[str, torch.Tensor] | None:
-        counted = torch.arange(total + 1)
         found: dict[str, torch.Tensor] = {}
-        for shift in range(0, total.bit_length(), bits):
-            plane = (counted >> shift) & ((1 << bits) - 1)
-            for name, seen in self._pass(unit, plane).items():
-                if name not in found:
-                    found[name] = torch.zeros_like(seen)
-                found[name] |= (seen & ((1 << bits) - 1)) << shift
-                if bool((seen >> bits).any()) or found[name].numel() != seen.numel():
-                    return None
-        served = {name: view for name, view in self._outputs(unit)}
-        if not served.keys() <= found.keys():
-            return None
-        kept = {name: found[name] for name in served}
-        if any(bool((c > total).any()) or c.shape != served[n].shape for n, c in kept.items()):
-            return None
-        return kept
+        for name, view in self._outputs(unit):
+            seen = [made[name] for made in planes if name in made]
+            other = others.get(name)
+            if other is None or any(s.shape != view.shape for s in seen) or not seen:
+                return None
+            if all(torch.equal(one, other) for one in seen):
+                found[name] = torch.zeros_like(other)  # whatever is loaded
+                continue
+            came_from = _put_together(seen, bits)
+            if view.element_size() not in widths or came_from is None:
+                return None
+            here = came_from > 0
+            if bool((came_from > total).any()) or not torch.equal(
+                other[here], values[came_from[here]]
+            ):
+                return None
+            found[name] = came_from
+        return found
 
     def _pass(self, unit: Unit, values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Bit patterns by number, through the layer: those that come out, as integers."""
@@ -236,12 +232,7 @@ class LayerTwin:
                 flat, first = _flat(parameter), unit.starts[name]
                 flat.copy_(values[first : first + flat.numel()].to(flat.dtype))
             made = self._processed(unit)
-        widths = {p.element_size() for p in unit.inputs.values()}
-        return {
-            name: _bits(tensor).to(device="cpu", dtype=torch.int64)
-            for name, tensor in made.items()
-            if tensor.element_size() in widths
-        }
+        return {n: _bits(t).to(device="cpu", dtype=torch.int64) for n, t in made.items()}
 
     def _outputs(self, unit: Unit) -> list[tuple[str, torch.Tensor]]:
         """What the served layer holds, each memory once: the widest view of it."""
@@ -255,12 +246,19 @@ class LayerTwin:
                 found.append((name, view))
         return found
 
+    def _refuse_hidden(self, unit: Unit) -> None:
+        """Four bits at least of each weight must be in memory that is known."""
+        held = sum(view.numel() * view.element_size() for _, view in self._outputs(unit))
+        if 2 * held < sum(parameter.numel() for parameter in unit.inputs.values()):
+            raise UnsupportedError(_told(unit, "", "keeps its weights where they cannot be seen"))
+
     def _signature(self, unit: Unit) -> Any:
         """The same for layers that are processed alike."""
         module = self._twin.get_submodule(unit.path)
         method = type(getattr(module, "quant_method", None)).__name__
         shapes = [(n, tuple(p.shape), p.dtype, p.stride()) for n, p in unit.inputs.items()]
-        return type(module).__name__, method, tuple(shapes), tuple(n for n, _ in self._outputs(unit))
+        outputs = tuple(name for name, _ in self._outputs(unit))
+        return type(module).__name__, method, tuple(shapes), outputs
 
     # From the twin's parameters to what is served.
 
@@ -304,6 +302,12 @@ class LayerTwin:
                 steps = [step for _, _, step in piece.dims]
                 codes.as_strided([dim[0] for dim in piece.dims], steps, first).copy_(held)
         assert unit.moves is not None
+        missing = codes >= 0
+        for numbers in unit.moves.values():
+            missing[numbers.reshape(-1)] = False
+        if bool(missing.any()):
+            name = kinds[int(codes[missing][0]) >> _SHIFT][0]
+            raise UnsupportedError(_told(unit, "", f"does not hold all of '{name}' after loading"))
         for output, view in self._outputs(unit):
             came = codes[unit.moves[output].reshape(-1)]
             places = torch.tensor(view.storage_offset())
@@ -324,8 +328,9 @@ class LayerTwin:
         """The served parameter that the loader's goes to as it is."""
         if index not in self._direct:
             name, flat = self._inner[index].name, self._inner[index].flat
-            served = dict([*self._served.named_parameters(remove_duplicate=False),
-                           *self._served.named_buffers(remove_duplicate=False)]).get(name)  # fmt: skip
+            parameters = self._served.named_parameters(remove_duplicate=False)
+            buffers = self._served.named_buffers(remove_duplicate=False)
+            served = dict([*parameters, *buffers]).get(name)
             if served is None or _flat(served).numel() != flat.numel():
                 raise UnsupportedError(
                     f"'{name}' is served in another form than it is loaded in, and nothing that "
@@ -340,6 +345,16 @@ class LayerTwin:
         return next(
             i for i, t in enumerate(self.targets) if t.flat.untyped_storage().data_ptr() == key
         )
+
+
+def _put_together(planes: list[torch.Tensor], bits: int) -> torch.Tensor | None:
+    """Numbers of which each plane has some bits; None if a plane has more than that."""
+    found = torch.zeros_like(planes[0])
+    for number, plane in enumerate(planes):
+        if bool((plane >> bits).any()):
+            return None
+        found |= plane << (number * bits)
+    return found
 
 
 def _names_by_target(plan: LoadPlan) -> set[tuple[int, str]]:
@@ -373,7 +388,8 @@ def _seen(flat: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
 
 
 def _told(unit: Unit, name: str, what: str) -> str:
+    where = f"{unit.path}.{name}".rstrip(".")
     return (
-        f"'{unit.path}.{name}' {what}; serve the model without what the engine does to this layer "
+        f"'{where}' {what}; serve the model without what the engine does to this layer "
         "after loading, or reload it from an export of each step"
     )

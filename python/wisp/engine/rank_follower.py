@@ -21,6 +21,8 @@ import torch
 from ..errors import Error, UnavailableError, WrongBaseError
 from ..targets import element_width
 from ..tensors import TensorEntry, torch_dtype
+from .attribute_loader import AttributeLoader
+from .element_function import is_steady
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
 from .feed_messages import (
@@ -32,8 +34,6 @@ from .feed_messages import (
     RankState,
     state_key,
 )
-from .attribute_loader import AttributeLoader
-from .element_function import is_steady
 from .gather import fill, parts_of
 from .layer_twin import LayerTwin
 from .load_plan import (

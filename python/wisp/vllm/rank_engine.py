@@ -15,8 +15,8 @@ from ..engine.rank_follower import RankFollower, Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
-from .twin import twin_of
 from .settings import InitInfo, UpdateInfo, configured, same_run
+from .twin import twin_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig, WeightTransferConfig

@@ -30,21 +30,21 @@ def twin_of(
         _refuse_hidden(path, model.get_submodule(path))
     twin = _build(vllm_config)
     device = next(model.parameters()).device
-    units = [Unit(path, _processing(twin.get_submodule(path), vllm_config, device)) for path in paths]
+    units = []
     for path in paths:
-        _copy_buffers(model.get_submodule(path), twin.get_submodule(path))
+        layer = twin.get_submodule(path)
+        _copy_buffers(model.get_submodule(path), layer)
+        units.append(Unit(path, _processing(layer, vllm_config, device)))
     return LayerTwin(model, twin, lambda weights: twin.load_weights(weights), units, layouts)
 
 
 def computing_layers(model: torch.nn.Module) -> list[str]:
-    """Paths of layers that are quantised, or that keep copies of weights beside their parameters."""
+    """Paths of layers that are quantised, or that keep copies of weights."""
     from vllm.model_executor.layers.attention import is_deferred_attention_layer
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
     from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 
-    registered = {
-        t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]
-    }
+    registered = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
     found: list[str] = []
     for path, module in model.named_modules():
         method = getattr(module, "quant_method", None)
@@ -77,7 +77,8 @@ def _absorbs(module: torch.nn.Module) -> bool:
 def _refuse_hidden(path: str, module: torch.nn.Module) -> None:
     for held in objects_on(module):
         for name, value in vars(held).items():
-            if type(value).__name__ == "CPUDNNLGEMMHandler" or isinstance(value, torch.ScriptObject):
+            is_handle = type(value).__name__ == "CPUDNNLGEMMHandler"
+            if is_handle or isinstance(value, torch.ScriptObject):
                 raise UnsupportedError(
                     f"vLLM keeps the weights of '{path}' in '{name}', which is oneDNN's own and "
                     "cannot be written to; serve this model on another device, or reload it from "
@@ -108,7 +109,7 @@ def _build(vllm_config: Any) -> torch.nn.Module:
         for name, parameter in list(module._parameters.items()):
             if parameter is None:
                 continue
-            loader = getattr(parameter, "weight_loader", None)
+            loader: Any = getattr(parameter, "weight_loader", None)
             while getattr(loader, "__name__", "") == "online_process_loader":
                 loader = loader.__wrapped__  # vLLM would process as soon as all is loaded
                 parameter.weight_loader = loader
@@ -125,7 +126,8 @@ def _copy_buffers(served: torch.nn.Module, twin: torch.nn.Module) -> None:
             if buffer is not None and buffer.is_meta:
                 same = served.get_submodule(path)._buffers.get(name)
                 fits = same is not None and same.shape == buffer.shape
-                part._buffers[name] = same.clone() if fits else torch.zeros_like(buffer, device="cpu")
+                empty = torch.zeros_like(buffer, device="cpu")
+                part._buffers[name] = same.clone() if fits else empty
 
 
 def _parts(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
