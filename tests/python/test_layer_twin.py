@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,6 +219,23 @@ def test_weights_that_cannot_be_seen_are_refused_by_name() -> None:
     twin = twin_of(loaded(half_hidden, checkpoint(1)), half_hidden)
     with pytest.raises(UnsupportedError, match="'layers.0' does not hold all of '0.up'.*export"):
         twin.learn([(name, BF16, shape) for name, shape in SHAPES.items()])
+
+
+def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:
+    def shared_scale(layer: Any) -> None:
+        largest = layer.weight.abs().amax()
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        put(layer, "weight", layer.weight / largest)
+
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'ranks'}", rank=0, world_size=1
+    )
+    try:
+        model = loaded(shared_scale, checkpoint(1))
+        with pytest.raises(UnsupportedError, match="'layers.0' is processed by all ranks together"):
+            twin_of(model, shared_scale)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_layers_of_one_make_are_learned_once() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import UnsupportedError
 from .element_codes import CONSTANT
@@ -168,7 +169,8 @@ class LayerTwin:
     def _processed(self, unit: Unit) -> dict[str, torch.Tensor]:
         module = self._twin.get_submodule(unit.path)
         try:
-            unit.process()
+            with _Alone(unit):
+                unit.process()
             return {name: tensor.detach() for name, tensor in tensors_on(module).items()}
         finally:
             for held, state in unit.pristine:
@@ -202,6 +204,8 @@ class LayerTwin:
                 for shift in range(0, total.bit_length(), bits)
             ]
             others = self._pass(unit, values)
+        except UnsupportedError:
+            raise
         except Exception as error:
             _log.debug("'%s' takes no numbers: %s", unit.path, error)
             return None
@@ -345,6 +349,26 @@ class LayerTwin:
         return next(
             i for i, t in enumerate(self.targets) if t.flat.untyped_storage().data_ptr() == key
         )
+
+
+class _Alone(TorchDispatchMode):  # type: ignore[misc]
+    """Refuses what only all ranks together can do: they stage at times of their own, and what they
+    would send now is between messages of those that serve."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace in ("c10d", "_c10d_functional"):
+            raise UnsupportedError(
+                f"'{self._unit.path}' is processed by all ranks together after loading (a scale "
+                "over slices of a weight); serve it on one rank, or with a quantisation whose "
+                "scales no slice cuts, or publish it quantised"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 def _put_together(planes: list[torch.Tensor], bits: int) -> torch.Tensor | None:

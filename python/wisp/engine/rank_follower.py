@@ -218,7 +218,18 @@ class RankFollower:
             raise WrongBaseError(found.failure or "")
         if found.failure is not None:
             raise UnavailableError(found.failure)
-        return 0
+        return self._verify_kept(served)
+
+    def _verify_kept(self, served: Served) -> int:
+        """What memory cannot give back, since it is computed: made anew, and compared."""
+        feed = self.link.known
+        if not feed.kept:
+            return 0
+        with self._lock, self.link.mapped(feed) as state:
+            if state is None or feed.at is None or feed.at.state != served.state:
+                raise UnavailableError("the feed has gone on; update first")
+            plan = self._plan_for(feed)
+            return _count_differences(plan, state, self._captured(plan, state), set(feed.kept))
 
     def _answer(self) -> None:
         """Gathers what the feed asks for, beside everything else."""
@@ -516,9 +527,12 @@ def _signed(bits: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
 
 
-def _count_differences(plan: LoadPlan, state: MappedState, writes: list[Write]) -> int:
+def _count_differences(
+    plan: LoadPlan, state: MappedState, writes: list[Write], names: set[str] | None = None
+) -> int:
+    """names: of these tensors, and what is written of others."""
     total = 0
-    for name in plan.pieces:
+    for name in plan.pieces if names is None else names & set(plan.pieces):
         for _, mask, _ in plan.differences(name, _torch_bits(state, name)):
             total += int(mask.sum())
     stage = Stage(plan)
