@@ -150,7 +150,7 @@ def test_steps_reach_what_is_served(habit: str) -> None:
     now, made = checkpoint(1), torch.Generator().manual_seed(3)
     model = loaded(how, now)
     twin = twin_of(model, how)
-    plan = twin.learn([(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
+    plan = twin.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
     layers = {n for n in SHAPES if n != "norm"}
     assert set(plan.opaque) == (set() if is_moved else layers) and not plan.absent()
     assert_same(loaded(how, now), model)
@@ -180,7 +180,7 @@ def test_what_is_proven_is_what_the_engine_holds(habit: str) -> None:
     tensors = checkpoint(1)
     model = loaded(how, tensors)
     twin = twin_of(model, how)
-    plan = twin.learn([(name, t.dtype, tuple(t.shape)) for name, t in tensors.items()])
+    plan = twin.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in tensors.items()])
 
     def differing(given: dict[str, Any]) -> int:
         stage = Stage(plan)
@@ -218,7 +218,7 @@ def test_weights_that_cannot_be_seen_are_refused_by_name() -> None:
         twin_of(loaded(hidden, checkpoint(1)), hidden)
     twin = twin_of(loaded(half_hidden, checkpoint(1)), half_hidden)
     with pytest.raises(UnsupportedError, match="'layers.0' does not hold all of '0.up'.*export"):
-        twin.learn([(name, BF16, shape) for name, shape in SHAPES.items()])
+        twin.learn([], [(name, BF16, shape) for name, shape in SHAPES.items()])
 
 
 def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ import wisp.vllm  # noqa: E402
 BF16 = torch.bfloat16
 SMALL = {
     "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 256,
 }  # fmt: skip
 LATENT = {
-    "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+    "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64,
     "v_head_dim": 32, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
@@ -46,25 +46,24 @@ CONFIGS = {
         tie_word_embeddings=False,
     ),
     "falcon_h1": lambda: transformers.FalconH1Config(
-        **SMALL, **MIXER, mamba_d_ssm=128, mamba_expand=2, mamba_chunk_size=16, head_dim=16,
+        **SMALL, **MIXER, mamba_d_ssm=128, mamba_expand=2, mamba_chunk_size=16, head_dim=32,
         tie_word_embeddings=False,
     ),
     "zamba2": lambda: transformers.Zamba2Config(
-        **{**SMALL, "num_key_value_heads": 4}, mamba_d_state=16, mamba_ngroups=1, n_mamba_heads=8, mamba_expand=2,
+        **SMALL, mamba_d_state=16, mamba_ngroups=1, n_mamba_heads=8, mamba_expand=2,
         chunk_size=16, layers_block_type=["mamba", "hybrid"], num_mem_blocks=1,
         use_shared_attention_adapter=False,
     ),
     "nemotron_h": lambda: transformers.NemotronHConfig(
         **{**SMALL, "num_hidden_layers": 3}, layers_block_type=["mamba", "attention", "mlp"],
         mamba_num_heads=8, mamba_head_dim=16, n_groups=1, ssm_state_size=16, chunk_size=16,
-        head_dim=16, tie_word_embeddings=False,
+        head_dim=32, tie_word_embeddings=False,
     ),
     "deepseek_v2": lambda: transformers.DeepseekV2Config(
-        **{**SMALL, "num_key_value_heads": 4}, **LATENT, tie_word_embeddings=False,
+        **SMALL, **LATENT, tie_word_embeddings=False,
     ),
     "deepseek_v3": lambda: transformers.DeepseekV3Config(
-        topk_method="noaux_tc",
-        **{**SMALL, "num_key_value_heads": 4}, **LATENT, tie_word_embeddings=False,
+        **SMALL, **LATENT, topk_method="noaux_tc", tie_word_embeddings=False,
     ),
 }  # fmt: skip
 
@@ -72,7 +71,7 @@ CONFIGS = {
 class Training:
     """A saved checkpoint some of whose elements change in each step."""
 
-    def __init__(self, folder: Path, kind: str, codec: str = "compact", **extra: Any) -> None:
+    def __init__(self, folder: Path, kind: str, codec: str) -> None:
         from safetensors.torch import load_file
 
         torch.manual_seed(0)

@@ -14,15 +14,14 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
+from .load_plan import LoadPlan, Schema, Target, Write, add_targets
+from .load_recorder import LearningLoader, capture, learn
 
 __all__ = ["AttributeLoader"]
 
 
-class AttributeLoader:
-    """Loads into `model`, and into tensors that its loader would replace.
-
-    Only to be called where writes are caught: to the model, and to what adopt() has given.
-    """
+class AttributeLoader(LearningLoader):
+    """Loads into `model`, and into tensors that its loader would replace."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
@@ -30,12 +29,20 @@ class AttributeLoader:
         self._made: dict[str, torch.Tensor] = {}
         self._adopted: set[str] = set()
 
-    def adopt(self) -> dict[str, torch.Tensor]:
-        """The tensors that the last loading would have replaced; from now on it writes to them."""
+    def learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
+        """The plan, with the tensors that the loader would replace among the targets."""
+        plan = learn(self._load, targets, schema)
+        if self._made.keys() <= self._adopted:
+            return plan
+        # Now they are known, so that writes to them are caught.
         self._adopted |= set(self._made)
-        return self._made
+        return learn(self._load, add_targets(targets, self._made), schema)
 
-    def __call__(self, weights: Iterable[tuple[str, torch.Tensor]]) -> object:
+    def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
+        """What the loader would write."""
+        return capture(plan, self._load, tensors)
+
+    def _load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> object:
         try:
             result = self._copy.load_weights(weights)
             for path, served, made in list(self._replaced()):

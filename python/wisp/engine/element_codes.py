@@ -25,6 +25,7 @@ __all__ = [
 CONSTANT = -1
 _SHIFT = 40  # positions in a tensor are below it, the number of the expression above
 _POSITION = (1 << _SHIFT) - 1
+_FEW = 16
 
 _aten = torch.ops.aten
 #: Operators that move elements, and which arguments hold them; indices stay as they are.
@@ -107,11 +108,14 @@ class ElementCodes:
     def __init__(self) -> None:
         self.expressions: list[Expression] = []
         self._tracks: dict[int, _Track] = {}
+        self._enough = _FEW  # tracks before those are looked for whose tensors are gone
 
     def announce(self, name: str, tensor: torch.Tensor) -> None:
         """A tensor of the checkpoint."""
-        for key in [k for k, track in self._tracks.items() if track.storage.expired()]:
-            del self._tracks[key]
+        if len(self._tracks) > self._enough:
+            for key in [k for k, track in self._tracks.items() if track.storage.expired()]:
+                del self._tracks[key]
+            self._enough = 2 * len(self._tracks) + _FEW
         self.expressions.append(Expression(name, tensor.dtype))
         start = (len(self.expressions) - 1) << _SHIFT
         self._begin(tensor, _Track(_weak(tensor), {name}, None, start, tensor.element_size()))
@@ -238,7 +242,7 @@ class ElementCodes:
             func = getattr(getattr(_aten, name.removesuffix("_")), func._overloadname)
         held = tuple(ELEMENTS if i == at[0] else _kept(a) for i, a in enumerate(args))
         options = {k: _kept(v) for k, v in kwargs.items() if k != "memory_format"}
-        step = Step(func, held, options, elements.device.type)
+        step = Step(func, held, options, str(elements.device))
         dtype = step(elements.new_empty(0)).dtype
         mapped = self._step(codes, step, dtype).expand(output.shape)
         return mapped if dtype == output.dtype else self.as_dtype(mapped, output.dtype)

@@ -33,7 +33,7 @@ _NAMES = frozenset(
 def is_elementwise(packet: Any) -> bool:
     """Whether an operator (aten's name, without the mark of those in place) maps each element."""
     namespace, _, name = str(packet._qualified_op_name).partition("::")
-    return namespace == "aten" and name.removesuffix("_") in {n.removesuffix("_") for n in _NAMES}
+    return namespace == "aten" and name.removesuffix("_") in _NAMES
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from .load_plan import (
     add_targets,
     targets_of,
 )
-from .load_recorder import capture, learn
+from .load_recorder import LearningLoader, capture, learn
 
 __all__ = ["LayerTwin", "Unit"]
 
@@ -56,7 +56,7 @@ class Unit:
     pristine: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
 
 
-class LayerTwin:
+class LayerTwin(LearningLoader):
     """Learns and captures like load_recorder, through what comes after loading.
 
     served: the model that is served; twin: one of the same make, its parameters in host memory of
@@ -90,8 +90,11 @@ class LayerTwin:
         self._computed: dict[str, set[int]] = {}
         self._direct: dict[int, int] = {}  # the twin's targets to those that are served
 
-    def learn(self, schema: Schema) -> LoadPlan:
-        """The plan of the served model. UnsupportedError names what no plan can be made of."""
+    def learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
+        """The plan of the served model, with what hangs on its layers among the targets.
+
+        UnsupportedError names what no plan can be made of.
+        """
         inner = learn(self._load, self._inner, schema)
         self._computed = inner.computed
         plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,16 +24,30 @@ from .element_codes import (
 from .element_map import factor, nested
 from .load_plan import Loader, LoadPlan, Piece, Schema, Target, Write
 
-__all__ = ["capture", "learn"]
+__all__ = ["LearningLoader", "capture", "learn"]
 
 _aten = torch.ops.aten
 
 
-def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
+class LearningLoader(ABC):
+    """A loader that does more than to call the model's: it says itself what that comes to."""
+
+    @abstractmethod
+    def learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
+        """As the function of this name; the plan may have more targets."""
+
+    @abstractmethod
+    def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
+        """As the function of this name."""
+
+
+def learn(load: Loader | LearningLoader, targets: list[Target], schema: Schema) -> LoadPlan:
     """The plan of a model whose loader is `load`; nothing is written to its memory.
 
     UnsupportedError when the loader writes in a way that cannot be followed.
     """
+    if isinstance(load, LearningLoader):
+        return load.learn(targets, schema)
     plan = LoadPlan(targets)
     learner = _Learner(targets)
     for name, dtype, shape in schema:
@@ -58,10 +73,12 @@ def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
 
 
 def capture(
-    plan: LoadPlan, load: Loader, tensors: Iterable[tuple[str, torch.Tensor]]
+    plan: LoadPlan, load: Loader | LearningLoader, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> list[Write]:
     """What the loader would write of tensors that the plan has no map of: (target, view of its
     memory, values). Writes nothing."""
+    if isinstance(load, LearningLoader):
+        return load.capture(plan, tensors)
     catcher = _Catcher(plan.targets)
     names: set[str] = set()
 

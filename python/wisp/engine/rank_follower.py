@@ -21,7 +21,6 @@ import torch
 from ..errors import Error, UnavailableError, WrongBaseError
 from ..targets import element_width
 from ..tensors import TensorEntry, torch_dtype
-from .attribute_loader import AttributeLoader
 from .element_function import is_steady
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
@@ -35,18 +34,16 @@ from .feed_messages import (
     state_key,
 )
 from .gather import fill, parts_of
-from .layer_twin import LayerTwin
 from .load_plan import (
     Layout,
     Loader,
     LoadPlan,
     Schema,
     Target,
-    add_targets,
     check_covers,
     targets_of,
 )
-from .load_recorder import capture, learn
+from .load_recorder import LearningLoader, capture, learn
 from .stage import Stage, Write
 from .whole_state import WholeState
 
@@ -87,7 +84,6 @@ class RankFollower:
     checkpoint: where the model's weights were loaded from (safetensors in a folder). They prove
     the plan: read back through it, the model's memory must hold them bit for bit.
     layouts: of storages that the engine has put into another order, by their address.
-    twin: where the engine computes with the weights after loading them.
     peers: how many ranks its engine has on this host; labels are the same up to the last "/".
     """
 
@@ -95,12 +91,11 @@ class RankFollower:
         self,
         link: FeedLink,
         model: torch.nn.Module,
-        load: Loader,
+        load: Loader | LearningLoader,
         *,
         label: str,
         checkpoint: str | None,
         layouts: dict[int, Layout] | None = None,
-        twin: LayerTwin | None = None,
         peers: int = 1,
     ) -> None:
         self.link = link
@@ -111,7 +106,6 @@ class RankFollower:
         self._load = load
         self._checkpoint = checkpoint
         self._layouts = layouts
-        self._twin = twin
         self._lock = threading.Condition()
         self._turns = 0  # how often the memory was written to
         self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
@@ -287,13 +281,9 @@ class RankFollower:
 
     def _learn_targets(self) -> None:
         started = time.monotonic()
-        twin = self._twin
-        targets = targets_of(self._model, self._layouts) if twin is None else twin.targets
         schema, read = _open_checkpoint(self._checkpoint)
-        plan = self._learn(targets, schema)
-        if isinstance(self._load, AttributeLoader) and (made := self._load.adopt()):
-            targets = add_targets(targets, made)
-            plan = self._learn(targets, schema)
+        plan = learn(self._load, targets_of(self._model, self._layouts), schema)
+        targets = plan.targets
         self._unsteady = _unsteady(plan, read)
         for name in self._unsteady:
             plan.forget_pieces(name)
@@ -326,7 +316,7 @@ class RankFollower:
     def _prove_opaque(self, plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> None:
         for group in sorted(set(plan.opaque.values())):
             whole = [(n, read(n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in group]
-            writes = self._capture(plan, whole)
+            writes = capture(plan, self._load, whole)
             stage = Stage(plan)
             stage.put_writes(writes)
             if stage.seal().elements:
@@ -339,7 +329,7 @@ class RankFollower:
     def _plan_for(self, feed: FeedState) -> LoadPlan:
         if self._plan is None or self._plan_schema != feed.schema:
             schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
-            plan = self._learn(self._targets, schema)
+            plan = learn(self._load, self._targets, schema)
             for name in self._unsteady & set(plan.pieces):
                 plan.forget_pieces(name)
             check_covers(plan, self._proven)
@@ -477,13 +467,7 @@ class RankFollower:
         whole = [
             (n, _torch_bits(state, n).view(plan.dtypes[n]).view(plan.shapes[n])) for n in wanted
         ]
-        return self._capture(plan, whole)
-
-    def _learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
-        return self._twin.learn(schema) if self._twin else learn(self._load, targets, schema)
-
-    def _capture(self, plan: LoadPlan, whole: list[tuple[str, torch.Tensor]]) -> list[Write]:
-        return self._twin.capture(plan, whole) if self._twin else capture(plan, self._load, whole)
+        return capture(plan, self._load, whole)
 
     def _known(self) -> set[str]:
         with self._lock:

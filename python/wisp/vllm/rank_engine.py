@@ -80,11 +80,10 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
         self._follower = RankFollower(
             link,
             self.model,
-            load,
+            twin_of(self.model, self.vllm_config, layouts) or load,
             label=self.label,
             checkpoint=served,
             layouts=layouts,
-            twin=twin_of(self.model, self.vllm_config, layouts),
             peers=self._local_ranks,
         )
         self._info = init_info

@@ -51,7 +51,8 @@ def computing_layers(model: torch.nn.Module) -> list[str]:
         if is_deferred_attention_layer(module):
             held = tensors_on(module).values()
             copies = [t for t in held if t.untyped_storage().data_ptr() not in registered]
-            computes = any(tensor.numel() > 1 for tensor in copies) or _absorbs(module)
+            holds = next(module.parameters(), None) is not None
+            computes = holds and (any(t.numel() > 1 for t in copies) or _absorbs(module))
         else:
             computes = (
                 isinstance(method, QuantizeMethodBase)
