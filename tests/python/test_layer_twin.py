@@ -238,6 +238,22 @@ def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_copies_that_only_the_engine_can_make_are_made_anew() -> None:
+    now = checkpoint(1)
+    model = loaded(amx, now)
+    twin = Model(amx)
+    units = [Unit(f"layers.{i}", layer.process) for i, layer in enumerate(twin.layers)]
+    again: list[int] = []
+    packed = [([layer.weight], lambda i=i: again.append(i)) for i, layer in enumerate(model.layers)]
+    loading = LayerTwin(model, twin, twin.load_weights, units, packed=packed)
+    plan = loading.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
+    stage = Stage(plan)
+    for name in ("1.up", "norm"):
+        stage.put(name, torch.tensor([3]), torch.tensor([7], dtype=torch.int16))
+    loading.written(stage.seal().touched)
+    assert again == [1]
+
+
 def test_layers_of_one_make_are_learned_once() -> None:
     model = loaded(amx, checkpoint(1))
     passed: list[int] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 import wisp  # noqa: E402
 import wisp.vllm  # noqa: E402
 
@@ -72,8 +75,6 @@ class Training:
     """A saved checkpoint some of whose elements change in each step."""
 
     def __init__(self, folder: Path, kind: str, codec: str) -> None:
-        from safetensors.torch import load_file
-
         torch.manual_seed(0)
         self.served, self.run = folder / "served", str(folder / "run")
         config = CONFIGS[kind]()
@@ -84,19 +85,22 @@ class Training:
         self._made = torch.Generator().manual_seed(1)
 
     def publish(self, step: int, share: float = 0.02) -> None:
-        for tensor in self.tensors.values() if step else ():
-            touched = torch.rand(tensor.shape, generator=self._made) < share
-            noise = torch.randn(int(touched.sum()), generator=self._made) * 0.1
-            tensor[touched] += noise.to(tensor.dtype)
+        if step:
+            self.change(share)
         self.publisher.publish(step)
         self.publisher.flush()
 
+    def change(self, share: float) -> None:
+        self.touch(self.tensors, share)
+
+    def touch(self, tensors: dict[str, Any], share: float) -> None:
+        for tensor in tensors.values():
+            touched = torch.rand(tensor.shape, generator=self._made) < share
+            noise = torch.randn(int(touched.sum()), generator=self._made) * 0.1
+            tensor[touched] += noise.to(tensor.dtype)
+
     def save(self, folder: Path) -> Path:
         """As a fresh server would load it."""
-        import shutil
-
-        from safetensors.torch import save_file
-
         shutil.copytree(self.served, folder)
         (file,) = folder.glob("*.safetensors")
         save_file(self.tensors, file, {"format": "pt"})
@@ -147,11 +151,14 @@ def differing(llm: Any) -> int:
     return int(worker.weight_transfer_engine.verify())
 
 
-def follow_and_compare(tmp_path: Path, kind: str, codec: str, **options: Any) -> Any:
-    training = Training(tmp_path, kind, codec)
+def follow_and_compare(
+    tmp_path: Path, kind: str, codec: str, make: type[Training] = Training, steps: int = 3,
+    **options: Any,
+) -> Any:  # fmt: skip
+    training = make(tmp_path, kind, codec)
     try:
         with serving(training.served, training.run, **options) as llm:
-            for step in range(4):
+            for step in range(steps + 1):
                 training.publish(step)
                 assert wisp.vllm.update(llm, step, timeout=120)["served"] == step
                 assert differing(llm) == 0
@@ -189,6 +196,51 @@ def test_a_quantised_server_follows_a_run_in_bf16(tmp_path: Path, codec: str) ->
     assert set(plan.opaque["model.layers.0.self_attn.q_proj.weight"]) == {
         f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"
     }
+
+
+class Int8Training(Training):
+    """Compressed-tensors W8A8: int8 weights by channel and their scales, of masters in bf16."""
+
+    def __init__(self, folder: Path, kind: str, codec: str) -> None:
+        super().__init__(folder, kind, codec)
+        self.publisher.close()
+        self.masters = self.tensors
+        self.run += "-int8"
+        self.tensors = self.quantised()
+        self.publisher = wisp.Publisher(self.run, self.tensors, codec=codec)
+        weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+        inputs = {**weights, "strategy": "token", "dynamic": True}
+        group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+        settings = {
+            "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
+            "config_groups": {"group_0": group},
+        }  # fmt: skip
+        config = json.loads((self.served / "config.json").read_text())
+        text = json.dumps({**config, "quantization_config": settings})
+        (self.served / "config.json").write_text(text)
+        (file,) = self.served.glob("*.safetensors")
+        save_file(self.tensors, file, {"format": "pt"})
+
+    def quantised(self) -> dict[str, Any]:
+        made = {}
+        for name, master in self.masters.items():
+            if not name.endswith("_proj.weight"):
+                made[name] = master.clone()
+                continue
+            scale = (master.float().abs().amax(1, keepdim=True) / 127).to(BF16)
+            codes = (master.float() / scale.float()).round().clamp(-127, 127)
+            made[name], made[f"{name}_scale"] = codes.to(torch.int8), scale
+        return made
+
+    def change(self, share: float) -> None:
+        self.touch(self.masters, share)
+        for name, tensor in self.quantised().items():
+            self.tensors[name].copy_(tensor)
+
+
+@pytest.mark.parametrize("codec", ["compact", "swift"])
+def test_a_server_of_int8_weights_follows_a_quantised_run(tmp_path: Path, codec: str) -> None:
+    follow_and_compare(tmp_path, "qwen3", codec, Int8Training, steps=10)
 
 
 @pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])

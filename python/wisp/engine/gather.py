@@ -65,7 +65,7 @@ def _fill_piece(
 ) -> None:
     target = plan.targets[piece.target]
     per = 8 // target.width
-    staged = stage if stage is not None and stage.touches(piece.target) else None
+    staged = stage if stage is not None and piece.target in stage.touched else None
     if staged is None and target.layout is None and target.flat.device.type == "cpu":
         piece.native.fill_words(target.flat.numpy(), target.width, indices, room)
         return

@@ -11,7 +11,8 @@ import torch
 __all__ = ["objects_on", "tensors_on"]
 
 _DEPTH = 3  # how far from a module an attribute may be
-_PASSING = ("cache", "workspace", "buffer_pool")  # what requests leave behind
+# What requests leave behind, and addresses of what cannot be seen.
+_PASSING = ("cache", "workspace", "buffer_pool", "handler_tensor")
 
 
 def tensors_on(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,8 @@ class LayerTwin(LearningLoader):
     """Learns and captures like load_recorder, through what comes after loading.
 
     served: the model that is served; twin: one of the same make, its parameters in host memory of
-    its own as the loader expects them; units: those of its layers that are processed.
+    its own as the loader expects them; units: those of its layers that are processed; packed:
+    tensors of which the engine holds another copy, and what makes that anew.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class LayerTwin(LearningLoader):
         load: Loader,
         units: list[Unit],
         layouts: dict[int, Layout] | None = None,
+        packed: Sequence[tuple[list[torch.Tensor], Callable[[], object]]] = (),
     ) -> None:
         self._served, self._load = served, load
         self._held = {unit.path: tensors_on(served.get_submodule(unit.path)) for unit in units}
         loose = {f"{path}.{n}": t for path, held in self._held.items() for n, t in held.items()}
         self.targets = add_targets(targets_of(served, layouts), loose)
         self._units, self._twin = units, twin
+        self._packed = [({self._target_of(t) for t in held}, again) for held, again in packed]
         self._inner = targets_of(twin)
         self._where: dict[int, tuple[Unit, str]] = {}  # twin's targets that belong to a unit
         learned: dict[Any, dict[str, torch.Tensor] | None] = {}
@@ -146,6 +149,12 @@ class LayerTwin(LearningLoader):
             _log.debug("'%s' processed again in %.1f ms", unit.path,
                        1000 * (time.monotonic() - started))  # fmt: skip
         return writes
+
+    def written(self, targets: set[int]) -> None:
+        """Makes the copies of these anew that the engine serves from."""
+        for held, again in self._packed:
+            if held & targets:
+                again()
 
     # One layer at a time.
 

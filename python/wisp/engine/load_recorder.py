@@ -40,6 +40,9 @@ class LearningLoader(ABC):
     def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
         """As the function of this name."""
 
+    def written(self, targets: set[int]) -> None:  # noqa: B027 - most have nothing to do
+        """The served memory of these targets has been written to; the engine stands still."""
+
 
 def learn(load: Loader | LearningLoader, targets: list[Target], schema: Schema) -> LoadPlan:
     """The plan of a model whose loader is `load`; nothing is written to its memory.

@@ -165,6 +165,7 @@ class RankFollower:
                 if stage is not None:
                     self._turns += 1
                     stage.switch(during)
+                    self._written(stage)
             except BaseException as error:
                 complaint = _text(error)
             try:
@@ -172,6 +173,7 @@ class RankFollower:
             except BaseException:
                 if stage is not None:
                     stage.restore()
+                    self._written(stage)
                 raise
             assert served is not None
             self.served = served
@@ -180,6 +182,10 @@ class RankFollower:
         self.link.wake()
         self._tell()
         return served
+
+    def _written(self, stage: Stage) -> None:
+        if isinstance(self._load, LearningLoader):
+            self._load.written(stage.touched)
 
     def verify(self) -> int:
         """How many elements of this rank's memory differ from the served state, read in full."""

@@ -174,11 +174,10 @@ class Stage:
                 found[hit] = scatter.new[order[at[hit]]]
         return found
 
-    def touches(self, index: int) -> bool:
-        """Whether it changes anything in a target."""
-        return any(s.target == index for s in self._scatters) or any(
-            rows.target == index for rows in self._rows
-        )
+    @property
+    def touched(self) -> set[int]:
+        """The targets in which it changes anything."""
+        return {s.target for s in self._scatters} | {rows.target for rows in self._rows}
 
     def switch(self, step: Callable[[], object] = lambda: None) -> None:
         """Writes the new values. `step` is called on the way, for tests that break it."""

@@ -15,6 +15,7 @@ from ..engine.held_tensors import objects_on, tensors_on
 from ..engine.layer_twin import LayerTwin, Unit
 from ..engine.load_plan import Layout
 from ..errors import UnsupportedError
+from .onednn import handlers_on
 
 __all__ = ["computing_layers", "twin_of"]
 
@@ -35,7 +36,13 @@ def twin_of(
         layer = twin.get_submodule(path)
         _copy_buffers(model.get_submodule(path), layer)
         units.append(Unit(path, _processing(layer, vllm_config, device)))
-    return LayerTwin(model, twin, lambda weights: twin.load_weights(weights), units, layouts)
+    packed = [
+        ([handler.weight, handler.weight_scales], handler.pack_again)
+        for path in paths
+        for held in objects_on(model.get_submodule(path))
+        for handler in handlers_on(held)
+    ]
+    return LayerTwin(model, twin, lambda given: twin.load_weights(given), units, layouts, packed)
 
 
 def computing_layers(model: torch.nn.Module) -> list[str]:
