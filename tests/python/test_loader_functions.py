@@ -202,6 +202,23 @@ def test_what_depends_on_memory_from_before_is_refused() -> None:
     refused(half_of_it)
 
 
+def test_a_function_of_what_is_no_function_of_elements_runs_the_loader() -> None:
+    model = Computing()
+
+    def load(weights: Weights) -> None:
+        for _, tensor in weights:
+            model.norm.data.copy_(tensor.softmax(0))
+            model.norm.data.copy_(model.norm + 1)
+
+    plan = learn(load, targets_of(model), [("norm", BF16, (12,))])
+    assert set(plan.opaque) == {"norm"} and not plan.pieces
+    given = torch.randn(12, generator=torch.Generator().manual_seed(0)).to(BF16)
+    stage = Stage(plan)
+    stage.put_writes(capture(plan, load, [("norm", given)]))
+    stage.seal().switch()
+    assert torch.equal(model.norm.data, given.softmax(0) + 1)
+
+
 def test_memory_that_no_loading_changes_may_be_read() -> None:
     model = Computing()
     model.register_buffer("order", torch.tensor([3, 1, 2, 0]))

@@ -10,6 +10,7 @@ from the memory that is served is staged.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +91,8 @@ class LayerTwin(LearningLoader):
             unit.moves = learned[kind]
             self._refuse_hidden(unit)
         self._recomputed: dict[str, list[Unit]] = {}  # by name of a tensor, for what computes
-        self._computed: dict[str, set[int]] = {}
+        self._goes_to: dict[str, set[int]] = {}  # the twin's targets, by name of a tensor
+        self._lock = threading.Lock()  # one layer at a time
         self._direct: dict[int, int] = {}  # the twin's targets to those that are served
 
     def learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
@@ -98,14 +100,14 @@ class LayerTwin(LearningLoader):
 
         UnsupportedError names what no plan can be made of.
         """
-        inner = learn(self._load, self._inner, schema)
-        self._computed = inner.computed
+        with self._lock:
+            inner = learn(self._load, self._inner, schema)
         plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)
-        touched = _names_by_target(inner)
-        names = {
-            unit.path: sorted({n for i, n in touched if self._unit(i) is unit})
-            for unit in self._units
-        }
+        self._goes_to = _targets_by_name(inner)
+        names: dict[str, list[str]] = {unit.path: [] for unit in self._units}
+        for name, indices in self._goes_to.items():
+            for path in {unit.path for i in indices if (unit := self._unit(i)) is not None}:
+                names[path].append(name)
         computing = self._computing(inner, names)
         for unit in self._units:
             if unit.path in computing:
@@ -127,12 +129,15 @@ class LayerTwin(LearningLoader):
 
     def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
         """What the engine would hold of these tensors. Writes to the twin only."""
-        given = dict(tensors)
+        with self._lock:
+            return self._captured(dict(tensors))
+
+    def _captured(self, given: dict[str, torch.Tensor]) -> list[Write]:
         writes: list[Write] = []
         units = {unit.path: unit for n in given for unit in self._recomputed.get(n, ())}
         rest = [(n, t) for n, t in given.items() if n not in self._recomputed]
         if rest:
-            inner = LoadPlan(self._inner, computed=self._computed)
+            inner = LoadPlan(self._inner, computed=self._goes_to)
             for index, view, values in capture(inner, self._load, rest):
                 same = self._same(index)
                 flat = self.targets[same].flat
@@ -393,9 +398,11 @@ def _put_together(planes: list[torch.Tensor], bits: int) -> torch.Tensor | None:
     return found
 
 
-def _names_by_target(plan: LoadPlan) -> set[tuple[int, str]]:
-    moved = {(piece.target, name) for name, pieces in plan.pieces.items() for piece in pieces}
-    return moved | {(i, name) for name, indices in plan.computed.items() for i in indices}
+def _targets_by_name(plan: LoadPlan) -> dict[str, set[int]]:
+    found = {name: {piece.target for piece in pieces} for name, pieces in plan.pieces.items()}
+    for name, indices in plan.computed.items():
+        found.setdefault(name, set()).update(indices)
+    return found
 
 
 def _state(held: Any) -> dict[str, Any]:

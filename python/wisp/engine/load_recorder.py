@@ -263,8 +263,10 @@ class _Learner(_Catcher):
         self._codes.follow(func, args, kwargs, result)
 
     def _fill_shadow(self, target: int, flat: torch.Tensor) -> None:
-        self._codes.adopt(flat, {_memory(target)}, memory_code(target))
-        for region, pieces, numbers, names in self._known.get(target, ()):
+        known = self._known.get(target, [])
+        is_whole = any(torch.Size(region[0]).numel() == flat.numel() for region, _, _, _ in known)
+        self._codes.adopt(flat, set() if is_whole else {_memory(target)}, memory_code(target))
+        for region, pieces, numbers, names in known:
             view = flat.as_strided(*region)
             if pieces is None:
                 self._codes.put(view, names, None)
