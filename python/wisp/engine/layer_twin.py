@@ -166,7 +166,10 @@ class LayerTwin(LearningLoader):
     def _prepare(self, unit: Unit) -> None:
         module = self._twin.get_submodule(unit.path)
         unit.inputs = dict(module.named_parameters())
-        unit.pristine = [(held, _state(held)) for held in objects_on(module)]
+        # What both models refer to is the process's own.
+        shared = {id(held) for held in objects_on(self._served.get_submodule(unit.path))}
+        own = [held for held in objects_on(module) if id(held) not in shared]
+        unit.pristine = [(held, _state(held)) for held in own]
         first = 1  # nothing is number 0, which is how padding looks
         for name, parameter in unit.inputs.items():
             unit.starts[name] = first
@@ -411,8 +414,19 @@ def _state(held: Any) -> dict[str, Any]:
 
 
 def _restore(held: Any, state: dict[str, Any]) -> None:
-    vars(held).clear()
-    vars(held).update({n: dict(v) if type(v) is dict else v for n, v in state.items()})
+    now = vars(held)
+    for name in [n for n in now if n not in state]:
+        del now[name]
+    for name, value in state.items():
+        if isinstance(value, dict):
+            if not isinstance(now.get(name), dict) or not _is_same(now[name], value):
+                now[name] = dict(value)
+        elif now.get(name) is not value:
+            now[name] = value
+
+
+def _is_same(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
