@@ -13,11 +13,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import UnsupportedError
 from .element_codes import CONSTANT
@@ -36,25 +34,13 @@ from .load_plan import (
     targets_of,
 )
 from .load_recorder import LearningLoader, capture, learn
+from .twin_unit import Alone, Unit, restore, state_of
 
 __all__ = ["LayerTwin", "Unit"]
 
 _log = logging.getLogger("wisp.engine")
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SHIFT = 40
-
-
-@dataclass(eq=False)
-class Unit:
-    """A layer that the engine processes after loading: where it is, and how."""
-
-    path: str
-    process: Callable[[], object]
-    #: Where each element of what the layer serves from comes from; None: it computes.
-    moves: dict[str, torch.Tensor] | None = None
-    inputs: dict[str, torch.nn.Parameter] = field(default_factory=dict)
-    starts: dict[str, int] = field(default_factory=dict)  # first number of each input
-    pristine: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
 
 
 class LayerTwin(LearningLoader):
@@ -149,7 +135,7 @@ class LayerTwin(LearningLoader):
             for name, view in self._outputs(unit):
                 values = made.get(name)
                 if values is None or values.shape != view.shape:
-                    raise UnsupportedError(_told(unit, name, "is not made by loading it again"))
+                    raise UnsupportedError(unit.told(name, "is not made by loading it again"))
                 writes.append((self._target_of(view), view, values))
             _log.debug("'%s' processed again in %.1f ms", unit.path,
                        1000 * (time.monotonic() - started))  # fmt: skip
@@ -169,7 +155,7 @@ class LayerTwin(LearningLoader):
         # What both models refer to is the process's own.
         shared = {id(held) for held in objects_on(self._served.get_submodule(unit.path))}
         own = [held for held in objects_on(module) if id(held) not in shared]
-        unit.pristine = [(held, _state(held)) for held in own]
+        unit.pristine = [(held, state_of(held)) for held in own]
         first = 1  # nothing is number 0, which is how padding looks
         for name, parameter in unit.inputs.items():
             unit.starts[name] = first
@@ -189,12 +175,12 @@ class LayerTwin(LearningLoader):
     def _processed(self, unit: Unit) -> dict[str, torch.Tensor]:
         module = self._twin.get_submodule(unit.path)
         try:
-            with _Alone(unit):
+            with Alone(unit):
                 unit.process()
             return {name: tensor.detach() for name, tensor in tensors_on(module).items()}
         finally:
             for held, state in unit.pristine:
-                _restore(held, state)
+                restore(held, state)
             for parameter in unit.inputs.values():
                 parameter.data = torch.empty_strided(
                     parameter.shape, parameter.stride(), dtype=parameter.dtype, device="cpu"
@@ -274,7 +260,7 @@ class LayerTwin(LearningLoader):
         """Four bits at least of each weight must be in memory that is known."""
         held = sum(view.numel() * view.element_size() for _, view in self._outputs(unit))
         if 2 * held < sum(parameter.numel() for parameter in unit.inputs.values()):
-            raise UnsupportedError(_told(unit, "", "keeps its weights where they cannot be seen"))
+            raise UnsupportedError(unit.told("", "keeps its weights where they cannot be seen"))
 
     def _signature(self, unit: Unit) -> Any:
         """The same for layers that are processed alike."""
@@ -331,7 +317,7 @@ class LayerTwin(LearningLoader):
             missing[numbers.reshape(-1)] = False
         if bool(missing.any()):
             name = kinds[int(codes[missing][0]) >> _SHIFT][0]
-            raise UnsupportedError(_told(unit, "", f"does not hold all of '{name}' after loading"))
+            raise UnsupportedError(unit.told("", f"does not hold all of '{name}' after loading"))
         for output, view in self._outputs(unit):
             came = codes[unit.moves[output].reshape(-1)]
             places = torch.tensor(view.storage_offset())
@@ -343,7 +329,7 @@ class LayerTwin(LearningLoader):
                 name, function = kinds[number]
                 parts = factor(came[mine] & ((1 << _SHIFT) - 1), places[mine])
                 if parts is None:
-                    raise UnsupportedError(_told(unit, output, "is in an order without order"))
+                    raise UnsupportedError(unit.told(output, "is in an order without order"))
                 plan.pieces.setdefault(name, []).extend(
                     Piece(target, source, place, dims, function) for source, place, dims in parts
                 )
@@ -371,26 +357,6 @@ class LayerTwin(LearningLoader):
         )
 
 
-class _Alone(TorchDispatchMode):  # type: ignore[misc]
-    """Refuses what only all ranks together can do: they stage at times of their own, and what they
-    would send now is between messages of those that serve."""
-
-    def __init__(self, unit: Unit) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func.namespace in ("c10d", "_c10d_functional"):
-            raise UnsupportedError(
-                f"'{self._unit.path}' is processed by all ranks together after loading (a scale "
-                "over slices of a weight); serve it on one rank, or with a quantisation whose "
-                "scales no slice cuts, or publish it quantised"
-            )
-        return func(*args, **(kwargs or {}))
-
-
 def _put_together(planes: list[torch.Tensor], bits: int) -> torch.Tensor | None:
     """Numbers of which each plane has some bits; None if a plane has more than that."""
     found = torch.zeros_like(planes[0])
@@ -408,27 +374,6 @@ def _targets_by_name(plan: LoadPlan) -> dict[str, set[int]]:
     return found
 
 
-def _state(held: Any) -> dict[str, Any]:
-    """Its attributes, one level deep: what processing replaces."""
-    return {n: dict(v) if isinstance(v, dict) else v for n, v in vars(held).items()}
-
-
-def _restore(held: Any, state: dict[str, Any]) -> None:
-    now = vars(held)
-    for name in [n for n in now if n not in state]:
-        del now[name]
-    for name, value in state.items():
-        if isinstance(value, dict):
-            if not isinstance(now.get(name), dict) or not _is_same(now[name], value):
-                now[name] = dict(value)
-        elif now.get(name) is not value:
-            now[name] = value
-
-
-def _is_same(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
-
-
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
 
@@ -442,11 +387,3 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _seen(flat: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     return flat.view(view.dtype).as_strided(view.shape, view.stride(), view.storage_offset())
-
-
-def _told(unit: Unit, name: str, what: str) -> str:
-    where = f"{unit.path}.{name}".rstrip(".")
-    return (
-        f"'{where}' {what}; serve the model without what the engine does to this layer "
-        "after loading, or reload it from an export of each step"
-    )

@@ -73,13 +73,13 @@ def computing_layers(model: torch.nn.Module) -> list[str]:
 
 
 def _absorbs(module: torch.nn.Module) -> bool:
-    """Whether parameters of its own are made of another's: views of it need nothing."""
-    own = {n: p for n, p in module.named_parameters(recurse=False) if p.numel() > 1}
-    others = {
-        p.untyped_storage().data_ptr()
-        for n, p in module.named_parameters() if n not in own
-    }  # fmt: skip
-    return any(p.untyped_storage().data_ptr() not in others for p in own.values()) and bool(others)
+    """Whether it has parameters that were made after loading. Views of others need nothing."""
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    loaded = get_layerwise_info(module).restore_metadata[0]
+    own = [(n, p.untyped_storage().data_ptr()) for n, p in module.named_parameters(recurse=False)]
+    others = {p.untyped_storage().data_ptr() for n, p in module.named_parameters() if "." in n}
+    return any(name not in loaded and place not in others for name, place in own)
 
 
 def _refuse_hidden(path: str, module: torch.nn.Module) -> None:
