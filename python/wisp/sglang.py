@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .engine.attribute_loader import AttributeLoader
 from .engine.feed_files import FeedSettings
 from .engine.feed_link import FeedLink, FeedState
 from .engine.rank_follower import RankFollower, Vote
@@ -104,7 +105,7 @@ class _Rank:
         believed = {name: record[name] for name in ("min_serial", "run_id") if name in record}
         link = FeedLink(FeedSettings(record["run"], trust, base=checkpoint, **believed))
         self._follower = RankFollower(
-            link, model, model.load_weights, label=f"{self._engine}/{self._number}",
+            link, model, AttributeLoader(model), label=f"{self._engine}/{self._number}",
             checkpoint=checkpoint,
         )  # fmt: skip
         self._run = record["run"]

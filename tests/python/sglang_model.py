@@ -2,7 +2,8 @@
 
 SGLang itself has no kernels for this machine. What is taken from it: parameters with a
 `weight_loader(param, loaded_weight, shard_id)`, stacked q/k/v and gate/up, tensor-parallel slices of
-rows and columns, a padded vocabulary, tied embeddings; and the routes of its HTTP server.
+rows and columns, a padded vocabulary, tied embeddings, a copy of a projection that is made anew at
+the end of loading (`w_vc` of its absorbed attention); and the routes of its HTTP server.
 """
 
 from __future__ import annotations
@@ -115,9 +116,17 @@ class SglangModel(nn.Module):
                     param.data.copy_(loaded_weight)
                 else:
                     loader(param, loaded_weight)
+        self.post_load_weights()
+
+    def post_load_weights(self):
+        for layer in self.model.layers:
+            heads = layer.self_attn.o_proj.weight.unflatten(1, (-1, HEAD))
+            layer.self_attn.w_vc = heads.transpose(0, 1).contiguous()
 
     def bits(self):
-        return {name: p.data.view(torch.int16).clone() for name, p in self.named_parameters()}
+        held = dict(self.named_parameters())
+        held |= {f"{i}.w_vc": layer.self_attn.w_vc for i, layer in enumerate(self.model.layers)}
+        return {name: tensor.data.view(torch.int16).clone() for name, tensor in held.items()}
 
 
 def checkpoint_tensors(seed=0, layers=2):

@@ -99,7 +99,7 @@ def test_learning_writes_nothing_and_finds_every_tensor() -> None:
     before = state(model)
     plan = plan_of(model)
     assert_equal(before, state(model))
-    assert set(plan.opaque) == {"norm", "scale"} and plan.absent() == ["elsewhere"]
+    assert set(plan.opaque) == {"scale"} and plan.absent() == ["elsewhere"]
     assert len(plan.pieces["q"]) == 1 and plan.pieces["q"][0].source_offset == 36
 
 

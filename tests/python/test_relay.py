@@ -254,6 +254,11 @@ def test_what_ranks_cannot_give_back_is_kept(tmp_path: Path) -> None:
     trainer.publish()
     engine.switch(trainer.step)
     assert engine.holds(trainer.weights) and engine.verify() == 0
+    # What is kept is not in the sum over all ranks, and is looked at all the same.
+    doubled = engine.ranks[0].model.doubled
+    doubled[0, 0] += 1
+    assert engine.verify() == 1
+    doubled[0, 0] -= 1
     (kept,) = shared_files(engine.link)
     assert (engine.link.folder / kept).stat().st_size < 2048
     engine.close()

@@ -160,3 +160,15 @@ def test_switch_that_fails_leaves_the_step_before(run, served, monkeypatch):
     assert status(model)["served"] == 1 and same(model, loaded(states[1]))
     load_delta(model, record(run="s3://other/run", action="prepare"))
     assert run in status(model)["error"] and same(model, loaded(states[1]))
+
+
+def test_what_the_loader_hangs_on_the_model_stays_the_same_memory(run, served):
+    states = publish(run, 3)
+    model = loaded(states[0])
+    copies = [layer.self_attn.w_vc for layer in model.model.layers]
+    load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
+    until(model, lambda now: now["staged"] == 2)
+    load_delta(model, record(run=run, action="apply", step=2))
+    assert status(model)["served"] == 2 and same(model, loaded(states[2]))
+    assert all(layer.self_attn.w_vc is copy
+               for layer, copy in zip(model.model.layers, copies, strict=True))  # fmt: skip

@@ -21,7 +21,10 @@ def parts_of(plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
     """What a rank can give back bit for bit, of each tensor of the checkpoint."""
     found: dict[str, tuple[Part, ...]] = {}
     for name, pieces in plan.pieces.items():
-        if all(plan.targets[piece.target].dtype == plan.dtypes[name] for piece in pieces):
+        if all(
+            piece.function is None and plan.targets[piece.target].dtype == plan.dtypes[name]
+            for piece in pieces
+        ):
             found[name] = tuple(
                 (piece.source_offset, tuple((size, stride) for size, stride, _ in piece.dims))
                 for piece in pieces
@@ -62,7 +65,7 @@ def _fill_piece(
 ) -> None:
     target = plan.targets[piece.target]
     per = 8 // target.width
-    staged = stage if stage is not None and stage.touches(piece.target) else None
+    staged = stage if stage is not None and piece.target in stage.touched else None
     if staged is None and target.layout is None and target.flat.device.type == "cpu":
         piece.native.fill_words(target.flat.numpy(), target.width, indices, room)
         return

@@ -10,14 +10,17 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from .. import _native
 from ..errors import InvalidError, UnsupportedError
+from .element_function import ElementFunction
 
-__all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
+__all__ = [
+    "Layout", "LoadPlan", "Piece", "Target", "Write", "add_targets", "learn_layout", "targets_of",
+]  # fmt: skip
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -79,13 +82,15 @@ class Piece:
     """A part of a checkpoint's tensor that lies in one target.
 
     `dims` are (size, stride in the checkpoint, stride in the target), by falling stride in the
-    checkpoint: what is outside a step of one dimension lies within it in the next.
+    checkpoint: what is outside a step of one dimension lies within it in the next. `function`: what
+    the loader does to each element on the way.
     """
 
     target: int
     source_offset: int
     target_offset: int
     dims: tuple[tuple[int, int, int], ...]
+    function: ElementFunction | None = None
 
     @property
     def native(self) -> _native.PieceMap:
@@ -105,6 +110,11 @@ class Piece:
     def source_end(self) -> int:
         """One past the last position in the checkpoint's tensor."""
         return self.source_offset + sum((size - 1) * stride for size, stride, _ in self.dims) + 1
+
+    @property
+    def target_end(self) -> int:
+        """One past the last offset in the target."""
+        return self.target_offset + sum((size - 1) * step for size, _, step in self.dims) + 1
 
     def source_view(self, flat: torch.Tensor) -> torch.Tensor:
         """Its elements in the flattened tensor of the checkpoint."""
@@ -151,6 +161,8 @@ class LoadPlan:
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
     #: Tensors that the loader transforms, each with all that go into the same write.
     opaque: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: And the targets that they are written to.
+    computed: dict[str, set[int]] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -158,12 +170,25 @@ class LoadPlan:
         """Tensors of which this rank holds nothing."""
         return [n for n in self.shapes if not self.pieces.get(n) and n not in self.opaque]
 
-    def convert(self, bits: torch.Tensor, name: str, target: Target) -> torch.Tensor:
-        """Bits of the checkpoint's dtype as bits of the target's, rounded as a copy would."""
-        dtype = self.dtypes[name]
+    def bytes_of(self, names: Iterable[str]) -> int:
+        """Of these tensors in the checkpoint."""
+        return sum(torch.Size(self.shapes[n]).numel() * self.dtypes[n].itemsize for n in names)
+
+    def convert(self, bits: torch.Tensor, name: str, piece: Piece) -> torch.Tensor:
+        """Elements of a piece as its target holds them: computed, and rounded as a copy would."""
+        dtype, target = self.dtypes[name], self.targets[piece.target]
+        if piece.function is not None:
+            values = piece.function(bits.view(dtype))
+            return values.to(target.dtype).contiguous().view(_INTEGERS[target.width])
         if dtype == target.dtype:
             return bits
         return bits.view(dtype).to(target.dtype).view(_INTEGERS[target.width])
+
+    def forget_pieces(self, name: str) -> None:
+        """The loader runs for this tensor, whatever is known of it."""
+        targets = {piece.target for piece in self.pieces.pop(name, ())}
+        self.computed.setdefault(name, set()).update(targets)
+        self.opaque.setdefault(name, (name,))
 
     def differences(
         self, name: str, bits: torch.Tensor
@@ -175,7 +200,7 @@ class LoadPlan:
         for piece in self.pieces.get(name, ()):
             target = self.targets[piece.target]
             for part in _parts(piece):
-                wanted = self.convert(part.source_view(bits).contiguous(), name, target)
+                wanted = self.convert(part.source_view(bits).contiguous(), name, part)
                 wanted = wanted.to(target.flat.device)
                 yield part, part.target_view(target) != wanted, wanted
 
@@ -190,12 +215,11 @@ def _parts(piece: Piece) -> Iterator[Piece]:
     (size, stride, step), inner = piece.dims[0], piece.dims[1:]
     rows = max(1, _PART * size // piece.count)
     for first in range(0, size, rows):
-        dims = ((min(rows, size - first), stride, step), *inner)
-        yield Piece(
-            piece.target,
-            piece.source_offset + first * stride,
-            piece.target_offset + first * step,
-            dims,
+        yield replace(
+            piece,
+            source_offset=piece.source_offset + first * stride,
+            target_offset=piece.target_offset + first * step,
+            dims=((min(rows, size - first), stride, step), *inner),
         )
 
 
@@ -204,9 +228,18 @@ def targets_of(model: torch.nn.Module, layouts: dict[int, Layout] | None = None)
 
     layouts: for storages, by their address.
     """
-    found: dict[int, Target] = {}
     everything = [*model.named_parameters(), *model.named_buffers()]
-    for name, tensor in everything:
+    return add_targets([], dict(everything), layouts)
+
+
+def add_targets(
+    targets: list[Target],
+    tensors: dict[str, torch.Tensor],
+    layouts: dict[int, Layout] | None = None,
+) -> list[Target]:
+    """With the storages of these tensors that are not among them yet."""
+    found = {target.flat.untyped_storage().data_ptr(): target for target in targets}
+    for name, tensor in tensors.items():
         storage = tensor.untyped_storage()
         if tensor.is_meta or storage.nbytes() == 0 or storage.data_ptr() in found:
             continue

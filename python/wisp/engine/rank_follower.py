@@ -21,6 +21,7 @@ import torch
 from ..errors import Error, UnavailableError, WrongBaseError
 from ..targets import element_width
 from ..tensors import TensorEntry, torch_dtype
+from .element_function import is_steady
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
 from .feed_messages import (
@@ -33,8 +34,16 @@ from .feed_messages import (
     state_key,
 )
 from .gather import fill, parts_of
-from .load_plan import Layout, Loader, LoadPlan, Schema, Target, check_covers, targets_of
-from .load_recorder import capture, learn
+from .load_plan import (
+    Layout,
+    Loader,
+    LoadPlan,
+    Schema,
+    Target,
+    check_covers,
+    targets_of,
+)
+from .load_recorder import LearningLoader, capture, learn
 from .stage import Stage, Write
 from .whole_state import WholeState
 
@@ -82,7 +91,7 @@ class RankFollower:
         self,
         link: FeedLink,
         model: torch.nn.Module,
-        load: Loader,
+        load: Loader | LearningLoader,
         *,
         label: str,
         checkpoint: str | None,
@@ -102,6 +111,7 @@ class RankFollower:
         self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
         self._targets: list[Target] = []
         self._proven: set[int] = set()
+        self._unsteady: set[str] = set()  # functions whose kernels look at the place of an element
         self._plan: LoadPlan | None = None
         self._plan_schema: tuple[TensorEntry, ...] = ()
         self._closed = False
@@ -155,6 +165,7 @@ class RankFollower:
                 if stage is not None:
                     self._turns += 1
                     stage.switch(during)
+                    self._written(stage)
             except BaseException as error:
                 complaint = _text(error)
             try:
@@ -162,6 +173,7 @@ class RankFollower:
             except BaseException:
                 if stage is not None:
                     stage.restore()
+                    self._written(stage)
                 raise
             assert served is not None
             self.served = served
@@ -170,6 +182,10 @@ class RankFollower:
         self.link.wake()
         self._tell()
         return served
+
+    def _written(self, stage: Stage) -> None:
+        if isinstance(self._load, LearningLoader):
+            self._load.written(stage.touched)
 
     def verify(self) -> int:
         """How many elements of this rank's memory differ from the served state, read in full."""
@@ -202,7 +218,18 @@ class RankFollower:
             raise WrongBaseError(found.failure or "")
         if found.failure is not None:
             raise UnavailableError(found.failure)
-        return 0
+        return self._verify_kept(served)
+
+    def _verify_kept(self, served: Served) -> int:
+        """What memory cannot give back, since it is computed: made anew, and compared."""
+        feed = self.link.known
+        if not feed.kept:
+            return 0
+        with self._lock, self.link.mapped(feed) as state:
+            if state is None or feed.at is None or feed.at.state != served.state:
+                raise UnavailableError("the feed has gone on; update first")
+            plan = self._plan_for(feed)
+            return _count_differences(plan, state, self._captured(plan, state), set(feed.kept))
 
     def _answer(self) -> None:
         """Gathers what the feed asks for, beside everything else."""
@@ -260,9 +287,12 @@ class RankFollower:
 
     def _learn_targets(self) -> None:
         started = time.monotonic()
-        targets = targets_of(self._model, self._layouts)
         schema, read = _open_checkpoint(self._checkpoint)
-        plan = learn(self._load, targets, schema)
+        plan = learn(self._load, targets_of(self._model, self._layouts), schema)
+        targets = plan.targets
+        self._unsteady = _unsteady(plan, read)
+        for name in self._unsteady:
+            plan.forget_pieces(name)
         proven: set[int] = set()
         held = 0
         for name, pieces in plan.pieces.items():
@@ -279,8 +309,9 @@ class RankFollower:
         if plan.opaque:
             self._prove_opaque(plan, read)
             _log.warning(
-                "%s: the model's loader transforms %s and %d more; each step that touches them "
-                "runs it for them", self.label, next(iter(plan.opaque)), len(plan.opaque) - 1,
+                "%s: the model's loader computes with all of %s and %d tensors more, %.1f MB; each "
+                "step that touches them reads them whole and runs it for them", self.label,
+                next(iter(plan.opaque)), len(plan.opaque) - 1, plan.bytes_of(plan.opaque) / 1e6,
             )  # fmt: skip
         self._targets, self._proven = targets, proven
         _log.info(
@@ -305,6 +336,8 @@ class RankFollower:
         if self._plan is None or self._plan_schema != feed.schema:
             schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
             plan = learn(self._load, self._targets, schema)
+            for name in self._unsteady & set(plan.pieces):
+                plan.forget_pieces(name)
             check_covers(plan, self._proven)
             if len(plan.absent()) == len(plan.shapes):
                 raise WrongBaseError(
@@ -484,14 +517,33 @@ def _signed(bits: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
 
 
-def _count_differences(plan: LoadPlan, state: MappedState, writes: list[Write]) -> int:
+def _count_differences(
+    plan: LoadPlan, state: MappedState, writes: list[Write], names: set[str] | None = None
+) -> int:
+    """names: of these tensors, and what is written of others."""
     total = 0
-    for name in plan.pieces:
+    for name in plan.pieces if names is None else names & set(plan.pieces):
         for _, mask, _ in plan.differences(name, _torch_bits(state, name)):
             total += int(mask.sum())
     stage = Stage(plan)
     stage.put_writes(writes)
     return total + stage.seal().elements
+
+
+def _unsteady(plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> set[str]:
+    """Tensors whose functions do not give what is in memory when elements are computed alone."""
+    found = set()
+    for name, pieces in plan.pieces.items():
+        functions = {id(p.function): p.function for p in pieces if p.function is not None}
+        if not functions:
+            continue
+        bits = read(name)
+        values = bits.view(plan.dtypes[name])
+        if not all(is_steady(function, values) for function in functions.values()) or any(
+            bool(mask.any()) for _, mask, _ in plan.differences(name, bits)
+        ):
+            found.add(name)
+    return found
 
 
 def _open_checkpoint(place: str | None) -> tuple[Schema, Callable[[str], torch.Tensor]]:

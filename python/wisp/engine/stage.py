@@ -90,8 +90,8 @@ class Stage:
             if any(rows.target == piece.target for rows in self._rows):
                 old = None
             target = self.plan.targets[piece.target]
-            new = self.plan.convert(new, name, target)
-            old = None if old is None else self.plan.convert(old, name, target)
+            new = self.plan.convert(new, name, piece)
+            old = None if old is None else self.plan.convert(old, name, piece)
             self._put(piece.target, target.place(offsets), new, old)
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
@@ -174,11 +174,10 @@ class Stage:
                 found[hit] = scatter.new[order[at[hit]]]
         return found
 
-    def touches(self, index: int) -> bool:
-        """Whether it changes anything in a target."""
-        return any(s.target == index for s in self._scatters) or any(
-            rows.target == index for rows in self._rows
-        )
+    @property
+    def touched(self) -> set[int]:
+        """The targets in which it changes anything."""
+        return {s.target for s in self._scatters} | {rows.target for rows in self._rows}
 
     def switch(self, step: Callable[[], object] = lambda: None) -> None:
         """Writes the new values. `step` is called on the way, for tests that break it."""

@@ -7,6 +7,7 @@ this backend keeps its linear layers as they were loaded.
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -28,8 +29,10 @@ def _is_ours() -> bool:
 
 
 def keep_unpacked() -> None:
-    """Makes linear layers of engines with this backend use their parameters as they are."""
+    """Makes linear layers of engines with this backend use their parameters as they are, or keep
+    them where oneDNN has to have a copy."""
     from vllm import _custom_ops as ops
+    from vllm.model_executor.kernels.linear.scaled_mm import cpu as scaled
     from vllm.model_executor.layers import utils
 
     if getattr(utils.check_cpu_sgl_kernel, "knows_wisp", False):
@@ -50,9 +53,22 @@ def keep_unpacked() -> None:
             raise RuntimeError("kept unpacked, so that new weights reach what is served")
         return make_onednn(*args, **kwargs)
 
+    make_scaled = ops.create_onednn_scaled_mm
+
+    def create_onednn_scaled_mm(*args: Any, **kwargs: Any) -> Any:
+        if not _is_ours():
+            return make_scaled(*args, **kwargs)
+        from .onednn import VisibleHandler
+
+        given = inspect.signature(make_scaled).bind(*args, **kwargs)
+        given.apply_defaults()
+        return VisibleHandler(*given.arguments.values())
+
     check_cpu_sgl_kernel.knows_wisp = True  # type: ignore[attr-defined]
     utils.check_cpu_sgl_kernel = check_cpu_sgl_kernel
+    scaled.check_cpu_sgl_kernel = check_cpu_sgl_kernel
     ops.create_onednn_mm = create_onednn_mm
+    ops.create_onednn_scaled_mm = create_onednn_scaled_mm
 
 
 def refuse_packed(model: torch.nn.Module) -> None:

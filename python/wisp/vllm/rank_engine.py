@@ -16,6 +16,7 @@ from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
+from .twin import twin_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig, WeightTransferConfig
@@ -75,13 +76,14 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
         def load(tensors: Any) -> object:
             return self.model.load_weights(tensors)
 
+        layouts = expert_layouts(self.model)
         self._follower = RankFollower(
             link,
             self.model,
-            load,
+            twin_of(self.model, self.vllm_config, layouts) or load,
             label=self.label,
             checkpoint=served,
-            layouts=expert_layouts(self.model),
+            layouts=layouts,
             peers=self._local_ranks,
         )
         self._info = init_info
