@@ -345,6 +345,7 @@ std::vector<Kernels> vector_kernels_of_this_machine() {
         hwy::SetSupportedTargetsForTest(bits & -bits);
         tables.push_back(HWY_DYNAMIC_DISPATCH(vector_kernels)());
         set_dense_kernels(tables.back());
+        set_token_kernels(tables.back());
     }
     hwy::SetSupportedTargetsForTest(0);
     return tables;

@@ -350,7 +350,6 @@ TEST_P(KernelEquality, TakesAndFollowsStepsAsTheReferenceDoes) {
 /// Two classes: one of three tokens, one of a single token.
 struct TokenTables {
     std::vector<std::uint32_t> slices = std::vector<std::uint32_t>(512);
-    std::vector<double> inverses = std::vector<double>(512);
     std::vector<std::uint32_t> slots;
 
     TokenTables() {
@@ -361,7 +360,6 @@ struct TokenTables {
     }
     void add(std::uint32_t kind, std::uint32_t token, std::uint32_t start, std::uint32_t size) {
         slices[kind << 8 | token] = start | size << kTokenBits;
-        inverses[kind << 8 | token] = 1.0 / size;
         for (std::uint32_t i = 0; i < size; ++i) slots.push_back(token | i << 8 | (size - 1) << 20);
     }
 };
@@ -378,7 +376,7 @@ TEST_P(KernelEquality, PutsAndTakesTokensAsTheReferenceDoes) {
         }
         const auto put = [&](const Kernels& kernels, TokenSink& sink) {
             std::vector<std::uint16_t> words(count + kTokenStates);
-            sink = {{}, words.data(), tables.slices.data(), tables.inverses.data()};
+            sink = {{}, words.data(), tables.slices.data()};
             // The largest states there are come first.
             for (std::size_t i = 0; i < kTokenStates; ++i) {
                 sink.states[i] = ~0U - static_cast<std::uint32_t>(i);
