@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <bit>
+
 #include "kernel/elements.hpp"
 #include "kernel/mixer_inl.hpp"
 
@@ -59,6 +61,21 @@ HWY_INLINE std::uint64_t changed_mask(const std::byte* old_bits, const std::byte
     const hn::ScalableTag<T> d;
     const std::size_t lanes = hn::Lanes(d);
     std::uint64_t mask = 0;
+#if HWY_TARGET == HWY_AVX2
+    if constexpr (sizeof(T) == 2) {
+        const auto equal = [&](std::size_t i) HWY_ATTR {
+            return hn::VecFromMask(d, hn::Eq(hn::LoadU(d, lanes_at<T>(old_bits) + i),
+                                             hn::LoadU(d, lanes_at<T>(new_bits) + i)))
+                .raw;
+        };
+        const auto part = [&](std::size_t i) HWY_ATTR {
+            const __m256i bytes = _mm256_packs_epi16(equal(i), equal(i + lanes));
+            const int same = _mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8));
+            return static_cast<std::uint64_t>(~static_cast<std::uint32_t>(same));
+        };
+        return part(0) | part(2 * lanes) << 32;
+    }
+#endif
     for (std::size_t i = 0; i < 64; i += lanes) {
         const auto differs = hn::Ne(hn::LoadU(d, lanes_at<T>(old_bits) + i),
                                     hn::LoadU(d, lanes_at<T>(new_bits) + i));
@@ -80,6 +97,43 @@ HWY_INLINE void prefetch_ahead(const std::byte* old_bits, const std::byte* new_b
     }
 }
 
+/// Groups of 64 elements of which some changed. Whether a group has any is as good as random, so it
+/// is not branched on: they are collected, and listed a few hundred at a time.
+class ChangedMasks {
+  public:
+    HWY_INLINE void add(std::uint64_t mask, std::uint32_t first) {
+        masks_[count_] = mask;
+        firsts_[count_] = first;
+        count_ += mask != 0 ? 1 : 0;
+    }
+    bool full() const { return count_ == kRoom; }
+    /// Writes the positions, and perhaps one more: no more are found than elements were passed, so
+    /// that there is room. Returns how many, and begins anew.
+    HWY_INLINE std::size_t list(std::uint32_t* positions) {
+        std::uint32_t* next = positions;
+        for (std::size_t i = 0; i < count_; ++i) {
+            std::uint64_t mask = masks_[i];
+            const auto place = [&](std::size_t at) HWY_ATTR {
+                next[at] = firsts_[i] + static_cast<std::uint32_t>(std::countr_zero(mask));
+                mask &= mask - 1;
+            };
+            const auto changed = static_cast<std::size_t>(std::popcount(mask));
+            place(0);
+            place(1);
+            for (std::size_t at = 2; HWY_UNLIKELY(at < changed); ++at) place(at);
+            next += changed;
+        }
+        count_ = 0;
+        return static_cast<std::size_t>(next - positions);
+    }
+
+  private:
+    static constexpr std::size_t kRoom = 256;
+    std::uint64_t masks_[kRoom + 1];
+    std::uint32_t firsts_[kRoom + 1];
+    std::size_t count_ = 0;
+};
+
 template <class T, bool kMix>
 HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_bits,
                                std::size_t count, std::uint32_t* positions,
@@ -91,22 +145,18 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
     Mixer mixer(kMix ? *digest.seed : unseeded, digest.first_word);
     std::size_t found = 0;
     std::size_t first = 0;
+    ChangedMasks masks;
     for (; first + 64 <= count; first += 64, old_bits += kChunkBytes, new_bits += kChunkBytes) {
         prefetch_ahead<T>(old_bits, new_bits);
-        auto differing = hn::Zero(d);
-        for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
-            const auto before = hn::LoadU(d, lanes_at<T>(old_bits) + i);
-            const auto after = hn::LoadU(d, lanes_at<T>(new_bits) + i);
-            differing = hn::Or(differing, hn::Xor(before, after));
-            if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
+        if constexpr (kMix) {
+            for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+                mixer.add(hn::BitCast(d64, hn::LoadU(d, lanes_at<T>(old_bits) + i)));
+            }
         }
-        if (HWY_LIKELY(hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) continue;
-        for (std::uint64_t mask = changed_mask<T>(old_bits, new_bits); mask != 0;
-             mask &= mask - 1) {
-            positions[found++] =
-                static_cast<std::uint32_t>(first + hwy::Num0BitsBelowLS1Bit_Nonzero64(mask));
-        }
+        masks.add(changed_mask<T>(old_bits, new_bits), static_cast<std::uint32_t>(first));
+        if (masks.full()) found += masks.list(positions + found);
     }
+    found += masks.list(positions + found);
     if constexpr (kMix) *digest.digest += mixer.sum();
     // What is left is less than 64 elements.
     const ScanDigest rest = {digest.seed, digest.first_word + first * sizeof(T) / 8, digest.digest};
