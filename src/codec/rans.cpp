@@ -31,8 +31,8 @@ void RansWriter::finish(Bytes& out) {
     words_.resize(std::max(words_.size(), symbols_.size() + 1));
     std::uint32_t* next = words_.data();
     for (auto symbol = symbols_.rbegin(); symbol != symbols_.rend(); ++symbol) {
-        const auto frequency = static_cast<std::uint32_t>(*symbol >> kFrequencyShift) &
-                               ((1U << kPositionBits) - 1);
+        const auto frequency =
+            static_cast<std::uint32_t>(*symbol >> kFrequencyShift) & ((1U << kPositionBits) - 1);
         if ((*symbol & kPosition) != 0) {
             const auto start = static_cast<std::uint32_t>(*symbol) & ((1U << kPositionBits) - 1);
             rans_put(position_state, next, {start, frequency, kPositionBits});

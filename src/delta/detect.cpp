@@ -78,8 +78,7 @@ void Detector::detect(std::span<const std::byte> old_block, std::span<const std:
         const Parts parts = {old_block.subspan(first * width, size),
                              new_block.subspan(first * width, size), digest.first_word};
         const std::size_t before = changes.count();
-        const auto positions =
-            find(parts.old_part, parts.new_part, first, range, digest, changes);
+        const auto positions = find(parts.old_part, parts.new_part, first, range, digest, changes);
         changes.old_bits.resize(changes.new_bits.size());
         gather(parts.old_part.data(), positions, range.element_bytes,
                changes.old_bits.data() + before * width);

@@ -26,10 +26,10 @@ class Detector {
     /// that must be taken from memory before others may write there. The parts are the elements of
     /// the block `range` from `first` on, at most kDetectElements of them. Returns the positions in
     /// the parts, until the next call.
-    std::span<const std::uint32_t> find(
-        std::span<const std::byte> old_part, std::span<const std::byte> new_part,
-              std::size_t first, const BlockRange& range, const ScanDigest& digest,
-              BlockChanges& changes);
+    std::span<const std::uint32_t> find(std::span<const std::byte> old_part,
+                                        std::span<const std::byte> new_part, std::size_t first,
+                                        const BlockRange& range, const ScanDigest& digest,
+                                        BlockChanges& changes);
 
     /// The same of all parts of the block; new_part(first, count) gives the new elements of one.
     /// Replaces `changes`.
