@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import tempfile
@@ -117,8 +118,7 @@ def svg(rows: list[dict]) -> str:
     """Three charts beside each other."""
 
     def above(key: str) -> float:
-        highest = max(row[key] for row in rows)
-        return next(step for step in (0.2, 0.4, 1, 2, 4, 8, 12, 16, 24, 40, 80, 400) if step >= highest)
+        return float(2.0 ** math.ceil(math.log2(max(row[key] for row in rows))))
 
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" width="1120" height="310" font-family="sans-serif" '

@@ -12,8 +12,8 @@
 namespace wisp {
 namespace {
 
-// Frequencies so sampled cost 0.3 % of the size; more samples would cost as much time as they save.
-constexpr std::size_t kSampledElements = 1U << 14;
+// Enough for frequencies to a few per cent; more would cost as much as coding.
+constexpr std::size_t kSampledElements = 1U << 16;
 constexpr std::size_t kSampleRun = 256;
 // What is worked on stays in the nearest cache.
 constexpr std::size_t kDenseChunk = 4096;
