@@ -461,7 +461,7 @@ def test_steps_are_logged_and_shown(tmp_path, caplog):
 def test_a_process_that_forgets_to_close_ends(tmp_path):
     script = f"""
 import numpy, wisp
-publisher = wisp.Publisher({str(tmp_path / 'run')!r}, {{"a": numpy.zeros(10, "f4")}})
+publisher = wisp.Publisher({str(tmp_path / "run")!r}, {{"a": numpy.zeros(10, "f4")}})
 publisher.publish(0)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
