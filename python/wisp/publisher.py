@@ -18,7 +18,7 @@ from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
 from .reports import Table
 from .runs import Codec, TrustedKeys
-from .staging import DtypeRule, Source, Stager, schema_of, sources_of
+from .staging import DtypeRule, ModelTensors, Source, Stager
 from .stores import RunAddress, location
 from .tensors import TensorEntry
 
@@ -89,8 +89,6 @@ class Publisher(OfOneProcess):
             raise InvalidError("`every` and `anchor_every` count steps: they are at least 1")
         if on_error not in ("warn", "raise"):
             raise InvalidError('on_error is "warn" or "raise"')
-        self._model = model
-        self._dtype = dtype
         self._on_error = on_error
         self._allow_schema_change = allow_schema_change
         self._stager = stager or Stager()
@@ -101,8 +99,8 @@ class Publisher(OfOneProcess):
         self._failure_raised = True
         self._hooks = OptimizerHooks(every)
         self._every = every
-        sources, aliases = sources_of(model, dtype)
-        self._schema = schema_of(sources)
+        self._tensors = ModelTensors(model, dtype)
+        _, self._schema = self._tensors.look()
         place = location(run)
         self.url = place.url
         if create:
@@ -121,7 +119,7 @@ class Publisher(OfOneProcess):
             runs.trust_of(trust, min_serial, run_id),
             sign_key,
             certificate,
-            {"format": "pt", **aliases},
+            {"format": "pt", **self._tensors.aliases},
             [os.fspath(path) for path in side_files],
             scratch,
             expires_after,
@@ -133,6 +131,7 @@ class Publisher(OfOneProcess):
         weakref.finalize(self, self._exit_flush.collected).atexit = False
         self._detector = DeviceDetector(self._session) if device_diff else None
         self._published = self._session.schema
+        self._accepted: _native.Schema | None = None  # the one that `_published` lists
         self._next_step = int(self._session.next_step)
         self._require_schema(self._schema)
 
@@ -159,8 +158,7 @@ class Publisher(OfOneProcess):
         self._listen()
         self._raise_failure()
         try:
-            sources, _ = sources_of(self._model, self._dtype)
-            schema = schema_of(sources)
+            sources, schema = self._tensors.look()
             self._require_schema(schema)
         except Exception as error:
             # Raised here, and by flush() until a later step is committed.
@@ -178,8 +176,10 @@ class Publisher(OfOneProcess):
             return step
         self._folding = self._folding + 1 if folded else 0
         self._submitted[step] = (time.perf_counter() - start, self._folding)
+        if schema is not self._accepted:
+            self._accepted = schema
+            self._published = schema.tensors
         self._schema = schema
-        self._published = schema.tensors
         self._next_step = step + 1
         self._listen()
         return step
@@ -282,7 +282,10 @@ class Publisher(OfOneProcess):
         return bool(self._session.submit(schema, self._stager.next, self._stager.restart, step))
 
     def _require_schema(self, schema: _native.Schema) -> None:
-        if self._published is None or self._published == schema.tensors:
+        if self._published is None or schema is self._accepted:
+            return
+        if self._published == schema.tensors:
+            self._accepted = schema
             return
         if self._allow_schema_change:
             return

@@ -8,7 +8,7 @@ code is written for any device that torch knows, the CPU included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from .tensors import (
     byte_view,
     describe,
     dtype_text,
+    entries_of,
     is_dtensor,
     is_torch,
     named_tensors,
@@ -102,6 +103,72 @@ def sources_of(model: Any, rule: DtypeRule) -> tuple[dict[str, Source], dict[str
     return sources, named.aliases
 
 
+def _torch_place(tensor: Any) -> tuple[Any, ...]:
+    """Where a tensor lies and how it is to be read; changes with whatever makes it another one."""
+    return (
+        tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device,
+        tensor.is_neg(), tensor.is_conj(),
+    )  # fmt: skip
+
+
+def _array_place(array: Any) -> tuple[Any, ...]:
+    return (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether its place tells all: subclasses and sparse tensors may hide more."""
+    kind = type(tensor)
+    if kind is np.ndarray:
+        return True
+    return kind.__module__ in ("torch", "torch.nn.parameter") and "strided" in str(tensor.layout)
+
+
+class ModelTensors:
+    """The tensors of a model as they are at each publish.
+
+    Looking at one of them takes longer than copying a small one, so a model whose tensors lie where
+    they lay is not looked at again. One whose memory was seen to move is looked at every time:
+    what is kept of it would keep the old memory alive.
+    """
+
+    def __init__(self, model: Any, rule: DtypeRule) -> None:
+        self._model = model
+        self._rule = rule
+        self._known: list[tuple[str, Any, Callable[[Any], tuple[Any, ...]], Any]] | None = None
+        # A function may answer something else next time.
+        self._keeps = rule is None or not callable(rule) or type(rule).__module__ == "torch"
+        self.aliases: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
+        self._schema: _native.Schema | None = None
+
+    def look(self) -> tuple[dict[str, Source], _native.Schema]:
+        """The same objects as last time if nothing has changed but the weights."""
+        entries = entries_of(unwrapped(self._model))
+        if self._schema is not None and self._known is not None:
+            if self._is_known(entries):
+                return self._sources, self._schema
+            self._keeps = False
+        self._sources, self.aliases = sources_of(entries, self._rule)
+        self._schema = schema_of(self._sources)
+        self._known = None
+        if self._keeps and all(map(_is_plain, entries.values())):
+            self._known = []
+            for name, tensor in entries.items():
+                place = _torch_place if is_torch(tensor) else _array_place
+                self._known.append((name, tensor, place, place(tensor)))
+        return self._sources, self._schema
+
+    def _is_known(self, entries: Mapping[str, Any]) -> bool:
+        if self._known is None or len(entries) != len(self._known):
+            return False
+        return all(
+            tensor is known and name == known_name and place(tensor) == known_place
+            for (name, tensor), (known_name, known, place, known_place) in zip(
+                entries.items(), self._known, strict=True
+            )
+        )
+
+
 class _Typed:
     """A tensor's shape with another dtype, for dtype_text() and shape_of()."""
 
@@ -137,11 +204,19 @@ class Stager:
         self._stage_all = stage_all
         self._buffers: dict[tuple[bool, int], Any] = {}
         self._streams: dict[Any, Any] = {}
+        self._sources: dict[str, Source] | None = None
+        self._whole: list[Piece] | None = None  # all tensors, none of which is staged
 
     def begin(self, schema: _native.Schema, sources: dict[str, Source]) -> None:
-        """From here until the last group was read the tensors must not be written to."""
-        self._order = [sources[name] for name, _, _ in schema.tensors]
-        self._before = events_before(self._order)
+        """From here until the last group was read the tensors must not be written to.
+
+        The same `sources` as last time are tensors that lie where they lay.
+        """
+        if sources is not self._sources:
+            self._sources = sources
+            self._order = [sources[name] for name, _, _ in schema.tensors]
+            self._whole = None
+        self._before = {} if self._whole is not None else events_before(self._order)
         self.restart()
 
     def restart(self) -> None:
@@ -196,6 +271,9 @@ class Stager:
             return source.flat()
 
     def _plan(self) -> Iterator[_Group]:
+        if self._whole is not None:
+            yield _Group(self._whole, [])
+            return
         turn = 0
         group = _Group([], [])
         used = 0
@@ -223,6 +301,8 @@ class Stager:
                 # The next one starts on a cache line.
                 used = -(-(used + taken * size) // 64) * 64
                 first += taken
+        if len(group.pieces) == len(self._order) and not group.staged:
+            self._whole = group.pieces
         if group.pieces:
             yield group
 

@@ -108,22 +108,27 @@ def _identity(tensor: Any) -> tuple[Any, ...] | None:
     return (tensor.__array_interface__["data"][0], tensor.shape, tensor.dtype.name)
 
 
-def named_tensors(source: Any) -> NamedTensors:
-    """What a torch module, a state dict, or a dict of torch or numpy arrays holds, by name.
-
-    A module gives its state dict: parameters and persistent buffers. Tied weights come once, under
-    the name that is first in the state dict. Entries that are no tensors (extra state) are refused.
-    """
+def entries_of(source: Any) -> Mapping[str, Any]:
+    """The state dict of a torch module; a mapping as it is."""
     if is_module(source):
         source = source.state_dict(keep_vars=True)
     if not isinstance(source, Mapping):
         raise InvalidError(
             f"a torch module or a dict of tensors by name is needed, not {type(source).__name__}"
         )
+    return source
+
+
+def named_tensors(source: Any) -> NamedTensors:
+    """What a torch module, a state dict, or a dict of torch or numpy arrays holds, by name.
+
+    A module gives its state dict: parameters and persistent buffers. Tied weights come once, under
+    the name that is first in the state dict. Entries that are no tensors (extra state) are refused.
+    """
     tensors: dict[str, Any] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
-    for name, tensor in source.items():
+    for name, tensor in entries_of(source).items():
         if not isinstance(name, str) or not (is_torch(tensor) or isinstance(tensor, np.ndarray)):
             raise InvalidError(f"'{name}' is no tensor but {type(tensor).__name__}; leave it out")
         identity = _identity(tensor)

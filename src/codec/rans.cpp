@@ -1,5 +1,7 @@
 #include "codec/rans.hpp"
 
+#include <algorithm>
+
 namespace wisp {
 namespace {
 
@@ -26,32 +28,28 @@ void RansWriter::put_bits(std::uint64_t value, unsigned bits, Lane lane) {
 void RansWriter::finish(Bytes& out) {
     std::uint64_t position_state = kRansLow;
     std::uint64_t value_state = kRansLow;
-    words_.resize(order_.size() + 1);
+    words_.resize(std::max(words_.size(), symbols_.size() + 1));
     std::uint32_t* next = words_.data();
-    const PositionSymbol* position = positions_.data() + positions_.size();
-    const std::uint32_t* value = values_.data() + values_.size();
-    for (auto bits = order_.rbegin(); bits != order_.rend(); ++bits) {
-        if (*bits == kPositionMark) {
-            --position;
-            rans_put(position_state, next, {position->start, position->frequency, kPositionBits});
+    for (auto symbol = symbols_.rbegin(); symbol != symbols_.rend(); ++symbol) {
+        const auto frequency =
+            static_cast<std::uint32_t>(*symbol >> kFrequencyShift) & ((1U << kPositionBits) - 1);
+        if ((*symbol & kPosition) != 0) {
+            const auto start = static_cast<std::uint32_t>(*symbol) & ((1U << kPositionBits) - 1);
+            rans_put(position_state, next, {start, frequency, kPositionBits});
+            continue;
+        }
+        const RansSymbol value = {static_cast<std::uint32_t>(*symbol & 0xFFFF), frequency,
+                                  static_cast<unsigned>(*symbol >> 16 & 31)};
+        if ((*symbol & kOtherLane) != 0) {
+            rans_put(position_state, next, value);
         } else {
-            --value;
-            const bool other = (*bits & kOtherLane) != 0;
-            const unsigned plain = *bits & (kOtherLane - 1U);
-            rans_put(other ? position_state : value_state, next,
-                     {*value & 0xFFFF, *value >> 16, plain});
+            rans_put(value_state, next, value);
         }
     }
     clear();
     append_fixed(out, position_state);
     append_fixed(out, value_state);
     append_words({words_.data(), next}, out);
-}
-
-void RansWriter::clear() {
-    order_.clear();
-    positions_.clear();
-    values_.clear();
 }
 
 }  // namespace wisp

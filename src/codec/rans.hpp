@@ -49,33 +49,26 @@ class RansWriter {
   public:
     /// A slice of [0, 2^kPositionBits).
     void put_position(std::uint32_t start, std::uint32_t frequency) {
-        positions_.push_back({start, frequency});
-        order_.push_back(kPositionMark);
+        symbols_.push_back(start | std::uint64_t{frequency} << kFrequencyShift | kPosition);
     }
     /// A slice of [0, 2^bits), bits at most 16 and the frequency below 2^16.
     void put_value(std::uint32_t start, std::uint32_t frequency, unsigned bits,
                    Lane lane = Lane::kValue) {
-        values_.push_back(start | frequency << 16);
-        const unsigned mark = lane == Lane::kPosition ? bits | kOtherLane : bits;
-        order_.push_back(static_cast<std::uint8_t>(mark));
+        symbols_.push_back(start | bits << 16 | std::uint64_t{frequency} << kFrequencyShift |
+                           (lane == Lane::kPosition ? kOtherLane : 0));
     }
     void put_bits(std::uint64_t value, unsigned bits, Lane lane = Lane::kValue);
     /// Codes what was put and appends the stream.
     void finish(Bytes& out);
     /// Forgets what was put.
-    void clear();
+    void clear() { symbols_.clear(); }
 
   private:
-    // Apart and packed: a dense block of far steps has fifteen million of them.
-    struct PositionSymbol {
-        std::uint32_t start;
-        std::uint32_t frequency;
-    };
-    static constexpr std::uint8_t kPositionMark = 255;
-    static constexpr std::uint8_t kOtherLane = 64;  // a symbol of few bits, of the position state
-    std::vector<std::uint8_t> order_;               // the bits of each symbol in turn, or a mark
-    std::vector<PositionSymbol> positions_;
-    std::vector<std::uint32_t> values_;
+    // A symbol: its start, and of a value its bits behind that; its frequency; what it is.
+    static constexpr unsigned kFrequencyShift = kPositionBits;
+    static constexpr std::uint64_t kPosition = std::uint64_t{1} << 60;
+    static constexpr std::uint64_t kOtherLane = kPosition << 1;  // a value, of the position state
+    std::vector<std::uint64_t> symbols_;
     std::vector<std::uint32_t> words_;
 };
 

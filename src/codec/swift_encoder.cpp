@@ -28,12 +28,15 @@ class BitPacker {
     void put(std::uint64_t number) {
         held_ |= number << held_bits_;
         held_bits_ += width_;
-        for (; held_bits_ >= 8; held_bits_ -= 8, held_ >>= 8) {
-            out_.push_back(static_cast<std::byte>(held_));
-        }
+        if (held_bits_ < 32) return;
+        append_fixed(out_, static_cast<std::uint32_t>(held_));
+        held_ >>= 32;
+        held_bits_ -= 32;
     }
     void finish() {
-        if (held_bits_ > 0) out_.push_back(static_cast<std::byte>(held_));
+        for (unsigned bits = 0; bits < held_bits_; bits += 8) {
+            out_.push_back(static_cast<std::byte>(held_ >> bits));
+        }
     }
 
   private:

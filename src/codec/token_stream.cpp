@@ -13,14 +13,12 @@ void TokenWriter::append(std::span<const std::uint8_t> tokens,
                          std::span<const std::uint8_t> classes, std::span<const TokenTable> tables,
                          Bytes& out) {
     slices_.resize(tables.size() * 256);
-    inverses_.resize(slices_.size());
     for (std::size_t i = 0; i < slices_.size(); ++i) {
         const std::uint32_t frequency = tables[i / 256].frequency[i % 256];
         slices_[i] = tables[i / 256].start[i % 256] | frequency << kTokenBits;
-        inverses_[i] = 1.0 / frequency;
     }
     words_.resize(tokens.size() + kTokenStates);
-    TokenSink sink = {{}, words_.data(), slices_.data(), inverses_.data()};
+    TokenSink sink = {{}, words_.data(), slices_.data()};
     sink.states.fill(kTokenStateLow);
     const std::size_t whole = tokens.size() / kTokenStates * kTokenStates;
     kReferenceKernels.put_tokens(sink, classes.data() + whole, tokens.size() - whole,

@@ -25,7 +25,6 @@ class TokenWriter {
 
   private:
     std::vector<std::uint32_t> slices_;  // 256 of each class
-    std::vector<double> inverses_;
     std::vector<std::uint16_t> words_;
 };
 

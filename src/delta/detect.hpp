@@ -24,10 +24,12 @@ class Detector {
   public:
     /// Positions and new bits alone, appended to `changes`, and the digest of what was old: all
     /// that must be taken from memory before others may write there. The parts are the elements of
-    /// the block `range` from `first` on, at most kDetectElements of them.
-    void find(std::span<const std::byte> old_part, std::span<const std::byte> new_part,
-              std::size_t first, const BlockRange& range, const ScanDigest& digest,
-              BlockChanges& changes);
+    /// the block `range` from `first` on, at most kDetectElements of them. Returns the positions in
+    /// the parts, until the next call.
+    std::span<const std::uint32_t> find(std::span<const std::byte> old_part,
+                                        std::span<const std::byte> new_part, std::size_t first,
+                                        const BlockRange& range, const ScanDigest& digest,
+                                        BlockChanges& changes);
 
     /// The same of all parts of the block; new_part(first, count) gives the new elements of one.
     /// Replaces `changes`.

@@ -73,7 +73,6 @@ struct TokenSink {
     std::array<std::uint32_t, kTokenStates> states;
     std::uint16_t* next;
     const std::uint32_t* slices;  // 256 of each class: its start, and the frequency 12 bits above
-    const double* inverses;       // 1 / frequency of each
 };
 
 }  // namespace wisp

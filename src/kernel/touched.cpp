@@ -38,15 +38,14 @@ class OverlaidWords {
 };
 
 template <class T>
-TouchedSums touched_sums_of(std::size_t first, const OverlaidBlock& old_block,
-                            const BlockChanges& changes, const TensorSeed& seed,
-                            std::uint64_t first_word) {
+TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& changes,
+                            const TensorSeed& seed, std::uint64_t first_word) {
     using Words = OverlaidWords<T>;
     constexpr std::size_t kAhead = 16;
     const auto bytes = old_block.bytes;
     Words overlaid(old_block.over);
     TouchedSums sums;
-    for (std::size_t i = first; i < changes.count();) {
+    for (std::size_t i = 0; i < changes.count();) {
         // The positions are known: what they point at can be on its way before it is needed.
         if (i + kAhead < changes.count()) {
             __builtin_prefetch(bytes.data() + changes.positions[i + kAhead] * sizeof(T));
@@ -68,13 +67,12 @@ TouchedSums touched_sums_of(std::size_t first, const OverlaidBlock& old_block,
 /// The same where much changed: the new words are made a few at a time, and whole vectors of them
 /// mixed.
 template <class T>
-TouchedSums dense_touched_sums(std::size_t first, std::span<const std::byte> old_block,
-                               const BlockChanges& changes, const TensorSeed& seed,
-                               std::uint64_t first_word) {
+TouchedSums dense_touched_sums(std::span<const std::byte> old_block, const BlockChanges& changes,
+                               const TensorSeed& seed, std::uint64_t first_word) {
     constexpr std::size_t kPart = 1024;  // elements, of whole words
     std::array<std::byte, kPart * sizeof(T)> new_part;
     TouchedSums sums;
-    for (std::size_t i = first; i < changes.count();) {
+    for (std::size_t i = 0; i < changes.count();) {
         const std::size_t start = changes.positions[i] / kPart * kPart;
         const std::size_t at = start * sizeof(T);
         const std::size_t size = std::min(new_part.size(), old_block.size() - at);
@@ -92,26 +90,20 @@ TouchedSums dense_touched_sums(std::size_t first, std::span<const std::byte> old
 }
 
 /// Whether at least an eighth changed between the first of them and the last.
-bool are_dense(std::size_t first, const BlockChanges& changes) {
+bool are_dense(const BlockChanges& changes) {
     constexpr std::size_t kFew = 4096;
-    const std::size_t count = changes.count() - first;
-    return count >= kFew && changes.positions.back() - changes.positions[first] < 8 * count;
+    const std::size_t count = changes.count();
+    return count >= kFew && changes.positions.back() - changes.positions.front() < 8 * count;
 }
 
 }  // namespace
 
 TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word) {
-    return touched_sums_from(0, old_block, changes, seed, first_word);
-}
-
-TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
-                              const BlockChanges& changes, const TensorSeed& seed,
-                              std::uint64_t first_word) {
     return with_element_type(changes.element_bytes, [&]<class T>(T) {
-        return old_block.over == nullptr && are_dense(first, changes)
-                   ? dense_touched_sums<T>(first, old_block.bytes, changes, seed, first_word)
-                   : touched_sums_of<T>(first, old_block, changes, seed, first_word);
+        return old_block.over == nullptr && are_dense(changes)
+                   ? dense_touched_sums<T>(old_block.bytes, changes, seed, first_word)
+                   : touched_sums_of<T>(old_block, changes, seed, first_word);
     });
 }
 

@@ -25,9 +25,4 @@ struct TouchedSums {
 TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word);
 
-/// The same for the changes from `first` on alone.
-TouchedSums touched_sums_from(std::size_t first, const OverlaidBlock& old_block,
-                              const BlockChanges& changes, const TensorSeed& seed,
-                              std::uint64_t first_word);
-
 }  // namespace wisp

@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/changed_masks_inl.hpp"
 #include "kernel/elements.hpp"
 #include "kernel/mixer_inl.hpp"
 
@@ -59,6 +60,21 @@ HWY_INLINE std::uint64_t changed_mask(const std::byte* old_bits, const std::byte
     const hn::ScalableTag<T> d;
     const std::size_t lanes = hn::Lanes(d);
     std::uint64_t mask = 0;
+#if HWY_TARGET == HWY_AVX2
+    if constexpr (sizeof(T) == 2) {
+        const auto equal = [&](std::size_t i) HWY_ATTR {
+            return hn::VecFromMask(d, hn::Eq(hn::LoadU(d, lanes_at<T>(old_bits) + i),
+                                             hn::LoadU(d, lanes_at<T>(new_bits) + i)))
+                .raw;
+        };
+        const auto part = [&](std::size_t i) HWY_ATTR {
+            const __m256i bytes = _mm256_packs_epi16(equal(i), equal(i + lanes));
+            const int same = _mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8));
+            return static_cast<std::uint64_t>(~static_cast<std::uint32_t>(same));
+        };
+        return part(0) | part(2 * lanes) << 32;
+    }
+#endif
     for (std::size_t i = 0; i < 64; i += lanes) {
         const auto differs = hn::Ne(hn::LoadU(d, lanes_at<T>(old_bits) + i),
                                     hn::LoadU(d, lanes_at<T>(new_bits) + i));
@@ -91,22 +107,18 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
     Mixer mixer(kMix ? *digest.seed : unseeded, digest.first_word);
     std::size_t found = 0;
     std::size_t first = 0;
+    ChangedMasks masks;
     for (; first + 64 <= count; first += 64, old_bits += kChunkBytes, new_bits += kChunkBytes) {
         prefetch_ahead<T>(old_bits, new_bits);
-        auto differing = hn::Zero(d);
-        for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
-            const auto before = hn::LoadU(d, lanes_at<T>(old_bits) + i);
-            const auto after = hn::LoadU(d, lanes_at<T>(new_bits) + i);
-            differing = hn::Or(differing, hn::Xor(before, after));
-            if constexpr (kMix) mixer.add(hn::BitCast(d64, before));
+        if constexpr (kMix) {
+            for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+                mixer.add(hn::BitCast(d64, hn::LoadU(d, lanes_at<T>(old_bits) + i)));
+            }
         }
-        if (HWY_LIKELY(hn::AllTrue(d, hn::Eq(differing, hn::Zero(d))))) continue;
-        for (std::uint64_t mask = changed_mask<T>(old_bits, new_bits); mask != 0;
-             mask &= mask - 1) {
-            positions[found++] =
-                static_cast<std::uint32_t>(first + hwy::Num0BitsBelowLS1Bit_Nonzero64(mask));
-        }
+        masks.add(changed_mask<T>(old_bits, new_bits), static_cast<std::uint32_t>(first));
+        if (masks.full()) found += masks.list(positions + found);
     }
+    found += masks.list(positions + found);
     if constexpr (kMix) *digest.digest += mixer.sum();
     // What is left is less than 64 elements.
     const ScanDigest rest = {digest.seed, digest.first_word + first * sizeof(T) / 8, digest.digest};
@@ -345,6 +357,7 @@ std::vector<Kernels> vector_kernels_of_this_machine() {
         hwy::SetSupportedTargetsForTest(bits & -bits);
         tables.push_back(HWY_DYNAMIC_DISPATCH(vector_kernels)());
         set_dense_kernels(tables.back());
+        set_token_kernels(tables.back());
     }
     hwy::SetSupportedTargetsForTest(0);
     return tables;

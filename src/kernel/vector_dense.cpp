@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/lanes_inl.hpp"
 #include "kernel/mixer_inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -90,11 +91,12 @@ std::size_t list_changes(const std::byte* old_bits, const std::byte* new_bits, s
             found += hn::Lanes(d);
             continue;
         }
-        const auto both = hn::Compress(hn::Or(wide_before, hn::ShiftLeft<16>(wide_after)), differs);
-        hn::StoreU(hn::Compress(places, differs), d, room.positions + found);
+        const std::uint64_t mask = mask_bits(d, differs);
+        const auto both = compressed(hn::Or(wide_before, hn::ShiftLeft<16>(wide_after)), mask);
+        hn::StoreU(compressed(places, mask), d, room.positions + found);
         hn::StoreU(hn::TruncateTo(half, both), half, old_found);
         hn::StoreU(hn::TruncateTo(half, hn::ShiftRight<16>(both)), half, new_found);
-        found += hn::CountTrue(d, differs);
+        found += hwy::PopCount(mask);
     }
     return found + kReferenceKernels.list_changes(
                        old_bits + i * element_bytes, new_bits + i * element_bytes, count - i,
@@ -202,161 +204,7 @@ void follow_steps(const std::byte* old_bits, const std::byte* steps, std::size_t
                                    sign_magnitude, new_bits + at);
 }
 
-#if HWY_TARGET <= HWY_AVX2
-
-#if HWY_TARGET <= HWY_AVX3
-
-/// The words of those lanes that the mask names, in order.
-HWY_INLINE __m512i words_for(std::uint32_t mask, const std::byte* next) {
-    const __m512i words =
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(next)));
-    return _mm512_maskz_expand_epi32(static_cast<__mmask16>(mask), words);
-}
-
-#else
-
-/// For each mask of eight lanes, which word each of them takes.
-struct WordOrder {
-    alignas(8) std::uint8_t of_lane[256][8];
-};
-constexpr WordOrder word_order() {
-    WordOrder order{};
-    for (unsigned mask = 0; mask < 256; ++mask) {
-        std::uint8_t next = 0;
-        for (unsigned lane = 0; lane < 8; ++lane) {
-            order.of_lane[mask][lane] = (mask >> lane & 1) != 0 ? next++ : std::uint8_t{0};
-        }
-    }
-    return order;
-}
-constexpr WordOrder kWordOrder = word_order();
-
-HWY_INLINE __m256i words_for(std::uint32_t mask, const std::byte* next) {
-    const __m256i words =
-        _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
-    const __m256i order = _mm256_cvtepu8_epi32(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kWordOrder.of_lane[mask])));
-    return _mm256_permutevar8x32_epi32(words, order);
-}
-
-#endif
-
-void take_tokens(TokenSource& source, const std::uint8_t* classes, std::size_t count,
-                 std::uint8_t* tokens) {
-    const hn::ScalableTag<std::uint32_t> d;
-    const hn::RebindToSigned<decltype(d)> index;
-    const hn::Rebind<std::uint8_t, decltype(d)> d8;
-    constexpr std::size_t kLanes = hn::MaxLanes(d);
-    constexpr std::size_t kVectors = kTokenStates / kLanes;
-    const auto slot_mask = hn::Set(d, (1U << kTokenBits) - 1);
-    const auto lowest = hn::Set(d, kTokenStateLow);
-    const auto one = hn::Set(d, 1U);
-    hn::Vec<decltype(d)> states[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        states[v] = hn::LoadU(d, source.states.data() + v * kLanes);
-    }
-    const std::byte* next = source.next;
-    for (std::size_t i = 0; i < count; i += kTokenStates) {
-        for (std::size_t v = 0; v < kVectors; ++v) {
-            const std::size_t at = i + v * kLanes;
-            const auto kind = hn::PromoteTo(d, hn::LoadU(d8, classes + at));
-            const auto where =
-                hn::Or(hn::ShiftLeft<kTokenBits>(kind), hn::And(states[v], slot_mask));
-            const auto slot = hn::GatherIndex(d, source.slots, hn::BitCast(index, where));
-            hn::StoreU(hn::TruncateTo(d8, slot), d8, tokens + at);
-            const auto frequency = hn::Add(hn::ShiftRight<20>(slot), one);
-            const auto bias = hn::And(hn::ShiftRight<8>(slot), slot_mask);
-            const auto state =
-                hn::Add(hn::Mul(frequency, hn::ShiftRight<kTokenBits>(states[v])), bias);
-            const auto low = hn::Lt(state, lowest);
-            std::uint8_t bits[8] = {};
-            hn::StoreMaskBits(d, low, bits);
-            std::uint16_t mask;
-            std::memcpy(&mask, bits, 2);
-            const hn::Vec<decltype(d)> words{words_for(mask, next)};
-            states[v] = hn::IfThenElse(low, hn::Or(hn::ShiftLeft<16>(state), words), state);
-            next += std::size_t{2} * hwy::PopCount(std::uint64_t{mask});
-        }
-    }
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        hn::StoreU(states[v], d, source.states.data() + v * kLanes);
-    }
-    source.next = next;
-}
-
-/// Divides by multiplying: half a unit more keeps a whole quotient from being rounded down, and is
-/// less than a fraction of 1/4096 leaves.
-template <class V>
-HWY_INLINE auto quotients(V states, V symbols, const double* inverses) {
-    const hn::ScalableTag<double> d;
-    const hn::Rebind<std::int32_t, decltype(d)> half;
-    const hn::RebindToSigned<decltype(d)> index;
-    const auto part = [&](auto state, auto symbol) HWY_ATTR {
-        // States are unsigned, and only signed numbers are converted at once.
-        const auto shifted = hn::Xor(hn::BitCast(half, state), hn::Set(half, INT32_MIN));
-        const auto number = hn::Add(hn::PromoteTo(d, shifted), hn::Set(d, 2147483648.5));
-        const auto where = hn::PromoteTo(index, hn::BitCast(half, symbol));
-        return hn::DemoteTo(half, hn::Mul(number, hn::GatherIndex(d, inverses, where)));
-    };
-    const hn::ScalableTag<std::uint32_t> whole;
-    const hn::RebindToSigned<decltype(whole)> whole_signed;
-    const auto low = part(hn::LowerHalf(states), hn::LowerHalf(symbols));
-    const auto high = part(hn::UpperHalf(hn::Half<decltype(whole)>(), states),
-                           hn::UpperHalf(hn::Half<decltype(whole)>(), symbols));
-    return hn::BitCast(whole, hn::Combine(whole_signed, high, low));
-}
-
-void put_tokens(TokenSink& sink, const std::uint8_t* classes, std::size_t count,
-                const std::uint8_t* tokens) {
-    const hn::ScalableTag<std::uint32_t> d;
-    const hn::RebindToSigned<decltype(d)> index;
-    const hn::Rebind<std::uint8_t, decltype(d)> d8;
-    const hn::Rebind<std::uint16_t, decltype(d)> d16;
-    constexpr std::size_t kLanes = hn::MaxLanes(d);
-    constexpr std::size_t kVectors = kTokenStates / kLanes;
-    const auto slot_mask = hn::Set(d, (1U << kTokenBits) - 1);
-    const auto slots = hn::Set(d, 1U << kTokenBits);
-    hn::Vec<decltype(d)> states[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        states[v] = hn::LoadU(d, sink.states.data() + v * kLanes);
-    }
-    std::uint16_t* next = sink.next;
-    for (std::size_t i = count; i > 0; i -= kTokenStates) {
-        for (std::size_t v = kVectors; v-- > 0;) {
-            const std::size_t at = i - kTokenStates + v * kLanes;
-            const auto kind = hn::PromoteTo(d, hn::LoadU(d8, classes + at));
-            const auto token = hn::PromoteTo(d, hn::LoadU(d8, tokens + at));
-            const auto symbol = hn::Or(hn::ShiftLeft<8>(kind), token);
-            const auto slice = hn::GatherIndex(d, sink.slices, hn::BitCast(index, symbol));
-            const auto frequency = hn::ShiftRight<kTokenBits>(slice);
-            const auto high = hn::BitCast(index, hn::ShiftRight<20>(states[v]));
-            const auto stays = hn::Lt(high, hn::BitCast(index, frequency));
-            const auto overflows = hn::RebindMask(d, hn::Not(stays));
-            // The last lane is read last, so it is written first.
-            const auto words = hn::Compress(
-                hn::Reverse(d, states[v]),
-                hn::Ne(hn::Reverse(d, hn::IfThenElseZero(overflows, slots)), hn::Zero(d)));
-            hn::StoreU(hn::TruncateTo(d16, words), d16, next);
-            next += hn::CountTrue(d, overflows);
-            const auto state = hn::IfThenElse(overflows, hn::ShiftRight<16>(states[v]), states[v]);
-            const auto quotient = quotients(state, symbol, sink.inverses);
-            states[v] = hn::Add(hn::Add(state, hn::And(slice, slot_mask)),
-                                hn::Mul(quotient, hn::Sub(slots, frequency)));
-        }
-    }
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        hn::StoreU(states[v], d, sink.states.data() + v * kLanes);
-    }
-    sink.next = next;
-}
-
-#endif  // HWY_TARGET <= HWY_AVX2
-
 void dense_kernels(Kernels& table) {
-#if HWY_TARGET <= HWY_AVX2
-    table.take_tokens = take_tokens;
-    table.put_tokens = put_tokens;
-#endif
     table.compare = compare;
     table.list_changes = list_changes;
     table.take_steps = take_steps;

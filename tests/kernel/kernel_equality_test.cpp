@@ -350,7 +350,6 @@ TEST_P(KernelEquality, TakesAndFollowsStepsAsTheReferenceDoes) {
 /// Two classes: one of three tokens, one of a single token.
 struct TokenTables {
     std::vector<std::uint32_t> slices = std::vector<std::uint32_t>(512);
-    std::vector<double> inverses = std::vector<double>(512);
     std::vector<std::uint32_t> slots;
 
     TokenTables() {
@@ -361,7 +360,6 @@ struct TokenTables {
     }
     void add(std::uint32_t kind, std::uint32_t token, std::uint32_t start, std::uint32_t size) {
         slices[kind << 8 | token] = start | size << kTokenBits;
-        inverses[kind << 8 | token] = 1.0 / size;
         for (std::uint32_t i = 0; i < size; ++i) slots.push_back(token | i << 8 | (size - 1) << 20);
     }
 };
@@ -378,7 +376,7 @@ TEST_P(KernelEquality, PutsAndTakesTokensAsTheReferenceDoes) {
         }
         const auto put = [&](const Kernels& kernels, TokenSink& sink) {
             std::vector<std::uint16_t> words(count + kTokenStates);
-            sink = {{}, words.data(), tables.slices.data(), tables.inverses.data()};
+            sink = {{}, words.data(), tables.slices.data()};
             // The largest states there are come first.
             for (std::size_t i = 0; i < kTokenStates; ++i) {
                 sink.states[i] = ~0U - static_cast<std::uint32_t>(i);
@@ -401,6 +399,41 @@ TEST_P(KernelEquality, PutsAndTakesTokensAsTheReferenceDoes) {
         for (std::size_t i = 0; i < kTokenStates; ++i) {
             ASSERT_EQ(source.states[i], ~0U - static_cast<std::uint32_t>(i));
         }
+    }
+}
+
+TEST_P(KernelEquality, PutsTokensOfEveryFrequencyFromEveryState) {
+    if (width() != 1) return;  // tokens have no width
+    Rng rng(800);
+    std::vector<std::uint32_t> slices(512);
+    for (std::uint32_t frequency = 1; frequency < 1U << kTokenBits; ++frequency) {
+        slices[5] = 0 | frequency << kTokenBits;
+        slices[256 + 6] = frequency | ((1U << kTokenBits) - frequency) << kTokenBits;
+        std::array<std::uint8_t, kTokenStates> classes{};
+        std::array<std::uint8_t, kTokenStates> tokens{};
+        TokenSink expected = {{}, nullptr, slices.data()};
+        for (std::size_t i = 0; i < kTokenStates; ++i) {
+            classes[i] = static_cast<std::uint8_t>(i % 2);
+            tokens[i] = static_cast<std::uint8_t>(5 + i % 2);
+            // Around whole quotients, where a rounded one would be off by one, and anywhere.
+            const std::uint64_t size = slices[classes[i] * 256U + tokens[i]] >> kTokenBits;
+            const std::uint64_t whole = size * (1 + rng() % ((1U << 20) - 1));
+            const std::uint64_t state = i < 24 ? whole + rng() % 3 - 1 : rng();
+            expected.states[i] = static_cast<std::uint32_t>(
+                std::clamp<std::uint64_t>(state, kTokenStateLow, 0xFFFFFFFF));
+        }
+        TokenSink sink = expected;
+        std::array<std::uint16_t, 2 * kTokenStates> words{};
+        std::array<std::uint16_t, 2 * kTokenStates> expected_words{};
+        sink.next = words.data();
+        expected.next = expected_words.data();
+        table().put_tokens(sink, classes.data(), kTokenStates, tokens.data());
+        kReferenceKernels.put_tokens(expected, classes.data(), kTokenStates, tokens.data());
+        ASSERT_EQ(sink.states, expected.states) << "frequency " << frequency;
+        const auto written = static_cast<std::size_t>(sink.next - words.data());
+        ASSERT_EQ(written, static_cast<std::size_t>(expected.next - expected_words.data()));
+        ASSERT_TRUE(std::equal(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(written),
+                               expected_words.begin()));
     }
 }
 

@@ -74,30 +74,6 @@ TEST_P(TouchedSumsOf, AreTheSameWhetherEarlierChangesWereWrittenOrLieOver) {
     }
 }
 
-TEST_P(TouchedSumsOf, AddUpFromPiecesOfWholeWords) {
-    const DtypeTraits& traits = traits_of(GetParam());
-    Rng rng(8);
-    const TensorSeed seed{rng(), rng()};
-    const Bytes old_block = random_block(traits, Content::kRandom, 512, rng);
-    const Bytes new_block = changed_copy(old_block, traits, 0.2, Change::kRandomBits, rng);
-    BlockChanges changes;
-    changes.element_bytes = traits.element_bytes;
-    changes.positions.resize(512);
-    changes.positions.resize(kReferenceKernels.scan(old_block.data(), new_block.data(), 512,
-                                                    traits.element_bytes, changes.positions.data(),
-                                                    {}));
-    gather_bits(old_block.data(), new_block.data(), changes);
-    std::size_t half = 0;
-    while (half < changes.count() && changes.positions[half] < 256) ++half;
-    BlockChanges front = changes;
-    front.positions.resize(half);
-    TouchedSums sums = touched_sums(old_block, front, seed, 0);
-    sums += touched_sums_from(half, old_block, changes, seed, 0);
-    const TouchedSums whole = touched_sums(old_block, changes, seed, 0);
-    EXPECT_EQ(sums.before, whole.before);
-    EXPECT_EQ(sums.after, whole.after);
-}
-
 INSTANTIATE_TEST_SUITE_P(EveryWidth, TouchedSumsOf,
                          ::testing::Values(Dtype::kU8, Dtype::kBf16, Dtype::kF32, Dtype::kF64),
                          [](const auto& named) { return dtype_name(named.param); });

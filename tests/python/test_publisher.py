@@ -301,7 +301,7 @@ def test_steps_are_logged_and_shown(tmp_path, caplog):
 def test_a_process_that_forgets_to_close_ends(tmp_path):
     script = f"""
 import numpy, wisp
-publisher = wisp.Publisher({str(tmp_path / 'run')!r}, {{"a": numpy.zeros(10, "f4")}})
+publisher = wisp.Publisher({str(tmp_path / "run")!r}, {{"a": numpy.zeros(10, "f4")}})
 publisher.publish(0)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
@@ -317,3 +317,60 @@ def test_examples_run(tmp_path, monkeypatch, capsys, example):
     runpy.run_path(str(TREE / "examples" / example), run_name="__main__")
     assert "blocked" in capsys.readouterr().out
     assert wisp.status(run).head.step == (10 if example == "torch_loop.py" else 6)
+
+
+@pytest.mark.parametrize("mode", ["in_place", "staged"])  # arrays are on no device
+def test_weights_that_move_between_steps_are_found_where_they_are(tmp_path, mode):
+    """The plan of the last step is kept while every tensor lies where it lay, and no longer."""
+    model = {
+        "moved": torch.nn.Parameter(torch.randn(40, 30)),
+        "replaced": torch.randn(64).to(torch.bfloat16),
+        "turned": torch.nn.Parameter(torch.randn(20, 20)),
+        "array": np.arange(32, dtype=np.float32),
+        "tied": torch.randn(16),
+    }
+    model["also_tied"] = model["tied"]
+
+    def move() -> None:
+        model["moved"].data = model["moved"].data * 2
+
+    def replace() -> None:
+        model["replaced"] = torch.randn(64).to(torch.bfloat16)
+        model["array"] = np.arange(32, dtype=np.float32) + 1
+
+    def turn() -> None:
+        model["turned"].data = model["turned"].data.T  # the same memory, read another way
+
+    def write() -> None:
+        model["tied"].add_(1)
+        model["array"][3] = 7
+
+    with Publisher(tmp_path / "run", model, on_error="raise", **MODES[mode]()) as publisher:
+        for step, act in enumerate([lambda: None, write, move, write, replace, turn, write]):
+            act()
+            publisher.publish(step)
+            publisher.flush()
+            got = stored(tmp_path / "run", tmp_path)
+            for name in ("moved", "replaced", "turned", "tied"):
+                assert got[name] == bits(model[name]), (step, name)
+            assert got["array"] == model["array"].tobytes(), step
+
+
+def test_a_model_that_lies_still_is_looked_at_once():
+    model = torch.nn.Linear(4, 4)
+    tensors = staging.ModelTensors(model, torch.bfloat16)
+    sources, schema = tensors.look()
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert tensors.look()[0] is sources
+    assert tensors.look()[1] is schema
+    model.bias.data = model.bias.data.clone()
+    assert tensors.look()[0] is not sources
+    moved = tensors.look()[0]
+    assert tensors.look()[0] is not moved  # memory that moves is not kept alive
+
+
+def test_what_a_rule_answers_is_asked_for_at_each_look():
+    answers = iter([torch.bfloat16, torch.float32])
+    tensors = staging.ModelTensors({"w": torch.randn(4)}, lambda *_: next(answers))
+    assert [tensors.look()[1].tensors[0][1] for _ in range(2)] == ["BF16", "F32"]
