@@ -128,7 +128,7 @@ class CommitLog {
     RunRecord record_;
     std::vector<PublicKey> keys_;  // whose word counts; empty: the run is unsigned
     std::uint64_t min_serial_ = 0;
-    std::int64_t looked_ms_ = 0;  // when a writer last saw how far the log goes
+    std::int64_t looked_ms_ = 0;   // when a writer last saw how far the log goes
     std::int64_t present_ms_ = 0;  // when the run was last seen to be there
     std::function<void(std::uint64_t, const Error&)> told_;
     std::shared_ptr<Random> random_;
