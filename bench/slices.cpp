@@ -24,7 +24,6 @@ namespace {
 using namespace wisp;
 namespace fs = std::filesystem;
 
-constexpr unsigned kSlices = 8;
 constexpr std::uint64_t kExperts = 32;  // a quarter of the layer's, each of its true shape
 
 template <class T>
@@ -196,7 +195,8 @@ nlohmann::ordered_json measure(const Case& split, float learning_rate, const fs:
     const Layer layer = split.mixture ? mixture_layer(split.by_experts) : dense_layer();
     const Pair pair(layer, learning_rate);
     const std::uint64_t whole_bytes = pair.write(folder / "whole", 0);
-    const std::uint64_t sliced_bytes = pair.write(folder / "sliced", kSlices);
+    const std::uint64_t sliced_bytes =
+        pair.write(folder / "sliced", 2 * static_cast<unsigned>(split.hosts));
     const VerifiedDelta whole = sure(verify_delta_file(folder / "whole"));
     const auto meter =
         std::make_shared<MeteredStore>(sure(open_location((folder / "bucket").string())).store);
@@ -239,7 +239,7 @@ int main(int argc, char** argv) {
           Case{"TP=4 / 4", false, false, 4, 4}, Case{"TP=2 / 2", true, false, 2, 2},
           Case{"TP=4 / 2", true, false, 4, 2}, Case{"TP=4 / 4", true, false, 4, 4},
           Case{"EP=4 / 2", true, true, 4, 2}}) {
-        for (const float learning_rate : {3e-6F, 1e-6F}) {
+        for (const float learning_rate : {1e-6F, 3e-7F}) {
             fs::create_directories(folder);
             const auto row = measure(split, learning_rate, folder);
             fs::remove_all(folder);

@@ -143,7 +143,7 @@ void add_init(Command& app, Outcome& outcome) {
                      "Cut each delta into so many slices, so that a host of an engine that spans "
                      "several fetches its share alone; 0: not at all, which is a little smaller")
         ->check(in_range(0, 64))
-        ->default_str("8 from 64 GiB of weights on, else 0");
+        ->default_str("4 from 64 GiB of weights on, else 0");
     verb->add_flag("--single-writer", arguments->single_writer,
                    "For stores without conditional writes: forks are found, not prevented");
     verb->add_flag("--no-probe", arguments->no_probe,

@@ -55,7 +55,7 @@ struct InitOptions {
     /// from, or else kDefaultCodec.
     std::optional<Codec> codec;
     /// Into how many slices its deltas are cut: DiffOptions::slices. Absent: that of the run it
-    /// branches from, or else none, and 8 once the weights have 64 GiB and more.
+    /// branches from, or else none, and 4 once the weights have 64 GiB and more.
     std::optional<unsigned> slices;
     /// Makes a signed run, in which nothing counts that these keys have not signed or certified;
     /// the signer's own key if empty. With a certificate, its root must be among them.

@@ -62,7 +62,7 @@ def init(
     "compact": a quarter less to send, and each step costs a walk over the model. None: that of
     `branch_of`, or else "swift".
     `slices`: swift deltas are cut into so many, so that a host of an engine that spans several
-    fetches its share alone. None: as `branch_of`, or else 8 from 64 GiB of weights on, and none
+    fetches its share alone. None: as `branch_of`, or else 4 from 64 GiB of weights on, and none
     below.
     """
     place = location(run)

@@ -48,9 +48,11 @@ TensorCut choose_cut(const TensorInfo& tensor, unsigned slices) {
     // Stacked experts are cut by rows or by columns, as their layout has it: both ways help.
     const bool stacked = tensor.shape.size() > 2;
     if (stacked || is_split_by_columns(tensor.name)) {
-        const std::uint64_t band = std::min(elements, std::uint64_t{1} << kLog2BlockElements);
+        const std::uint64_t bands =
+            std::max<std::uint64_t>(1, block_count_of(elements, kLog2BlockElements));
         for (cut.strips = std::bit_floor(slices);
-             cut.strips > 1 && (!can_cut(tensor, cut) || band / cut.strips >> kLog2LeastTile == 0);
+             cut.strips > 1 &&
+             (!can_cut(tensor, cut) || elements / (bands * cut.strips) >> kLog2LeastTile == 0);
              cut.strips /= 2) {
         }
         if (cut.strips > 1 || stacked) return cut;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = 16 << 20;  // of one request
 constexpr int kShortReads = 3;                  // a reply may be cut, which the store cannot tell
-constexpr std::uint64_t kWantedPerWasted = 32;
+constexpr std::uint64_t kWantedPerWasted = 64;
 
 /// Fills `into` with the file's bytes from `offset` on, out of whichever parts they lie in.
 Result<void> read_range(const Location& from, const StoredFile& file, std::uint64_t offset,

@@ -22,7 +22,7 @@ struct ByteRange {
 };
 
 /// Fewer requests: joins ascending ranges across the smallest gaps, as long as all gaps that are
-/// fetched in vain make up at most a thirty-second of what is wanted.
+/// fetched in vain make up at most a sixty-fourth of what is wanted.
 std::vector<ByteRange> merge_ranges(std::vector<ByteRange> ranges);
 
 class SliceFetcher {

@@ -22,7 +22,7 @@ constexpr std::string_view kSingleWriter = "single_writer";
 constexpr std::size_t kRunDigits = 32;
 // What fits into the engines of one host needs no slices, which cost some hundredths of the bytes.
 constexpr std::uint64_t kSlicedFrom = std::uint64_t{64} << 30;
-constexpr unsigned kSlicesBySize = 8;
+constexpr unsigned kSlicesBySize = 4;
 
 }  // namespace
 

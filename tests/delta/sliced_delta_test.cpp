@@ -4,9 +4,9 @@
 
 #include <cstring>
 
+#include "base/try.hpp"
 #include "checkpoint/needed_tiles.hpp"
 #include "checkpoint/tiles.hpp"
-#include "base/try.hpp"
 #include "delta/delta_chain.hpp"
 #include "delta/touched_words.hpp"
 #include "sliced_model.hpp"
@@ -52,6 +52,8 @@ TEST(Tiles, AreNeverCutInsideAWordOfTheDigest) {
         const TensorInfo tensor{"o_proj.weight", Dtype::kBf16, {4096, columns}};
         EXPECT_TRUE(can_cut(tensor, choose_cut(tensor, 8)));
     }
+    EXPECT_EQ(choose_cut({"o_proj.weight", Dtype::kBf16, {0, 64}}, 8).strips, 1U);
+    EXPECT_EQ(choose_cut({"o_proj.weight", Dtype::kBf16, {2048, 768}}, 8).strips, 4U);
 }
 
 TEST(NeededTiles, AreThoseInWhichSomethingIsHeld) {
