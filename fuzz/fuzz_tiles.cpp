@@ -1,5 +1,6 @@
 // Sliced deltas: a tensor cut by the input into tiles of its bytes, under hashes and a seal that
 // fit. What is verified is decoded whole, and by tiles as a host does that holds a part of it.
+#include "base/deflate.hpp"
 #include "checkpoint/needed_tiles.hpp"
 #include "delta/compact_sealer.hpp"
 #include "delta/touched_words.hpp"
@@ -28,6 +29,21 @@ class MemoryFile {
 
   private:
     int descriptor_;
+};
+
+/// A name that says that the file holds a part.
+struct NamedLink {
+    explicit NamedLink(const std::filesystem::path& file) {
+        std::filesystem::remove(path);
+        std::filesystem::create_symlink(file, path);
+    }
+    ~NamedLink() {
+        std::error_code ignored;
+        std::filesystem::remove(path, ignored);
+    }
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() /
+        ("wisp-fuzz-" + std::to_string(::getpid()) + std::string(kSlicesSuffix));
 };
 
 DeltaDirectory directory_from(FuzzInput& in, std::vector<Bytes>& tiles) {
@@ -110,14 +126,7 @@ void decode_part(const std::filesystem::path& path, const HeldSlices& held, cons
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static MemoryFile memory;
-    // The name says that it holds a part.
-    static const std::filesystem::path link = [] {
-        const auto made = std::filesystem::temp_directory_path() /
-                          ("wisp-fuzz-" + std::to_string(::getpid()) + std::string(kSlicesSuffix));
-        std::filesystem::remove(made);
-        std::filesystem::create_symlink(memory.path(), made);
-        return made;
-    }();
+    static const NamedLink link(memory.path());
     static const Schema schema = Schema::make({kTensor}).value();
     FuzzInput in(data, size);
     const HeldSlices held = {{kTensor.name, {{in.choice(24 * 48), {{1 + in.choice(4), 7}}}}}};
@@ -129,7 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     decode_whole(*delta, schema);
     memory.fill(file);
     if (needed_tiles(kTensor, {kTensor, directory.tensors[0].cut}, held.at(kTensor.name))) {
-        decode_part(link, held, schema);
+        decode_part(link.path, held, schema);
     }
     // And a directory that is anything at all.
     const auto rest = in.rest();

@@ -30,8 +30,8 @@ struct StoredFile {
     std::string at;    // path to the run that holds it, "../other"; empty: this run
     std::vector<StoredPart> parts;
     bool interleaved = false;
-    std::optional<StoredHead> head;  // of sliced deltas
-    std::uint64_t bytes() const;     // in the bucket
+    std::optional<StoredHead> head = std::nullopt;  // of sliced deltas
+    std::uint64_t bytes() const;                    // in the bucket
     friend bool operator==(const StoredFile&, const StoredFile&) = default;
 };
 
