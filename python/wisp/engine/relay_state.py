@@ -142,6 +142,15 @@ class RelayState(RelayTarget):
         self.adopted = True
 
     def held(self) -> _native.HeldSlices | None:
+        try:
+            return self._find_held()
+        except (RejoinError, UnavailableError):
+            raise  # as ask() will, in its turn
+        except Exception as error:
+            _log.warning("what this host holds is not known (%s); deltas are fetched whole", error)
+            raise
+
+    def _find_held(self) -> _native.HeldSlices | None:
         with self._gathering:
             if self._slices is None and self._state == self.whole_state and self._is_sliced():
                 self._keep_uncovered(self._wait_groups(self._state))
