@@ -13,6 +13,8 @@ printf '\nSpeed: processor time against a plain vectorised compare of the same a
 build/release/bin/wisp_speed "${WISP_BENCH_ELEMENTS:-600000000}" "${WISP_BENCH_ROUNDS:-9}" "$out/speed.json"
 printf '\nDensities: one thread, both codecs, from nothing to everything changed\n'
 build/release/bin/wisp_density "${WISP_BENCH_DENSITY_ELEMENTS:-60000000}" 5 "$out/density.json"
+printf '\nSlices: what a host of an engine that spans two fetches, against its share\n'
+build/release/bin/wisp_slices "$out/slices.json"
 printf '\nInstructions per element\n'
 bench/instructions.sh "$out/instructions.json"
 printf '\nAnonymous memory on a pair of about %s GB\n' "${WISP_BENCH_PAIR_GB:-4}"

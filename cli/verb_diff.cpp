@@ -17,6 +17,7 @@ struct DiffArguments {
     std::string new_path;
     std::string output;
     std::string codec = "compact";
+    unsigned slices = 0;
     std::optional<std::uint64_t> step;
 };
 
@@ -102,6 +103,7 @@ int run(const DiffArguments& arguments) {
     if (!new_state) return report_error(arguments.common, "diff", new_state.error());
     DiffOptions options;
     options.codec = *parse_codec(arguments.codec);
+    options.slices = arguments.slices;
     options.threads = arguments.common.threads;
     options.step = arguments.step;
     options.progress = progress_bar(arguments.common);
@@ -174,6 +176,10 @@ void add_diff(Command& app, Outcome& outcome) {
             "compact: smallest; swift: read without a walk over the model; plain and gap: as "
             "TRL writes them")
         ->check(one_of({"compact", "swift", "plain", "gap"}))
+        ->capture_default_str();
+    verb->add_option("--slices", arguments->slices,
+                     "Of a swift delta: cut it into so many slices, to be fetched apart")
+        ->check(in_range(0, 64))
         ->capture_default_str();
     verb->add_option("--step", arguments->step, "Step to write into the delta")
         ->check(not_negative());

@@ -16,6 +16,7 @@ struct InitArguments {
     std::string run;
     std::string branch_of;
     std::string codec;
+    std::optional<std::uint64_t> slices;
     bool single_writer = false;
     bool no_probe = false;
     SignArguments sign;
@@ -63,6 +64,7 @@ Result<InitReport> start(const InitArguments& arguments) {
     options.run = access->options;
     if (arguments.single_writer) options.mode = CommitMode::kSingleWriter;
     options.codec = parse_codec(arguments.codec);
+    if (arguments.slices) options.slices = static_cast<unsigned>(*arguments.slices);
     auto signer = run_signer(arguments.sign);
     if (!signer) return std::unexpected(std::move(signer).error());
     options.signer = std::move(*signer);
@@ -137,6 +139,11 @@ void add_init(Command& app, Outcome& outcome) {
                      "each costs a walk over the model; kept by the run")
         ->check(one_of({"compact", "swift"}))
         ->default_str("swift, or that of --branch-of");
+    verb->add_option("--slices", arguments->slices,
+                     "Cut each delta into so many slices, so that a host of an engine that spans "
+                     "several fetches its share alone; 0: not at all, which is a little smaller")
+        ->check(in_range(0, 64))
+        ->default_str("4 from 64 GiB of weights on, else 0");
     verb->add_flag("--single-writer", arguments->single_writer,
                    "For stores without conditional writes: forks are found, not prevented");
     verb->add_flag("--no-probe", arguments->no_probe,

@@ -95,7 +95,7 @@ class File:
         entries = parse_json(self.header)
         self.metadata = entries.pop("__metadata__", {})
         need(is_strings(self.metadata) and len(entries) <= 1_000_000, "metadata not of strings, or too many tensors")
-        spans, self.tensors = [], {}
+        spans, self.tensors, self.offsets = [], {}, {}
         for name, entry in entries.items():
             need(isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}, f"{name}: fields")
             dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -106,6 +106,7 @@ class File:
             need(offsets[1] - offsets[0] == byte_length(dtype, shape), f"{name}: not the length of dtype and shape")
             spans.append((*offsets, name))
             self.tensors[name] = (dtype, shape, self.data[offsets[0]:offsets[1]])
+            self.offsets[name] = offsets[0]
         end = 0
         for begin, stop, name in sorted(spans):
             need(begin == end, f"{name}: overlap or hole")
@@ -196,19 +197,23 @@ def open_blocks(file):
     both = {name: tensor[0] for name, tensor in file.tensors.items()}
     need(both == {"wisp.blocks": "U8", "wisp.directory": "U8"}, "not exactly the two tensors, both U8")
     blocks, packed = (file.tensors[name][2] for name in ("wisp.blocks", "wisp.directory"))
-    size = decimal(file.metadata, "wisp_directory_bytes")
+    size, slices = decimal(file.metadata, "wisp_directory_bytes"), 0
+    if "wisp_slices" in file.metadata:
+        slices = decimal(file.metadata, "wisp_slices")
+        need(1 <= slices <= 64 and file.metadata["codec"] == "swift", "not 1 to 64 slices of the codec swift")
+        need(file.offsets["wisp.directory"] == 0, "sliced, and the directory does not come first")
     need(size <= min(1_000_000_000, 1100 * len(packed)), "directory is too large")                         # section 14
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(packed, size + 1)
         need(len(text) == size and stream.eof and not stream.unused_data, "directory does not unpack to its size")
-        return read_directory(text, len(blocks)), blocks
+        return read_directory(text, len(blocks), slices), blocks
     except (zlib.error, UnicodeDecodeError) as error:
         raise Corrupt(f"directory: {error}") from None
 
 # ---- 6. Directory ---------------------------------------------------------------------------------------------------
-def read_directory(text, block_bytes):
-    """[(name, dtype, shape, changed elements, elements of a block, [bytes of each block])]"""
+def read_directory(text, block_bytes, slices=0):
+    """[(name, dtype, shape, changed elements, [(elements, segment, bytes, hash) of each block or tile])]"""
     at, tensors, previous = Bytes(text), [], b""
     log2, count = at.varint(), at.varint()
     need(6 <= log2 <= 24 and count <= 1_000_000, "log2 block elements is not 6 to 24, or too many tensors")
@@ -224,20 +229,56 @@ def read_directory(text, block_bytes):
         dtype, shape = BY_CODE[code], [at.varint() for _ in range(rank)]
         elements, changed = byte_length(dtype, shape) // DTYPES[dtype][2], at.varint()
         need(1 <= changed <= elements <= len(text) << log2, "changed elements is not 1 to the element count, or cut")
-        tensors.append((name, dtype, shape, changed, 1 << log2, [at.varint() for _ in range(0, elements, 1 << log2)]))
+        band, strips = (at.varint(), at.varint()) if slices else (log2, 1)
+        need(6 <= band <= log2, "log2 band elements is not 6 to that of a block")
+        tiles = list(cut(dtype, shape, elements, 1 << band, strips, slices, len(text)))
+        sizes = [at.varint() for _ in tiles]
+        need(not slices or all(size == 0 or size > 16 for size in sizes), "a tile without its sums")
+        hashes = [at.take(16) if slices and size else b"" for size in sizes]
+        tensors.append((name, dtype, shape, changed, [(*tile, *rest) for tile, *rest in zip(tiles, sizes, hashes)]))
     need(at.at == len(text), "bytes follow the directory")
-    need(sum(sum(row[5]) for row in tensors) == block_bytes, "block bytes do not add up to wisp.blocks")
+    need(sum(tile[2] for row in tensors for tile in row[4]) == block_bytes, "block bytes do not add up to wisp.blocks")
     return tensors
+def cut(dtype, shape, elements, band, strips, slices, most):
+    """The tiles of a tensor by bands and strips: (its elements, its segment)."""
+    if strips == 1:
+        count = -(-elements // band)
+        need(count <= most, "more tiles than the directory has bytes")
+        for number in range(count):
+            elsewhere = 1 + number * slices // count if slices and count > 1 else 0
+            yield slice(number * band, min((number + 1) * band, elements)), elsewhere
+        return
+    columns, bits, width = (shape or [1])[-1], *DTYPES[dtype][1:3]
+    need(len(shape) >= 2 and strips and bits >= 8 and columns % strips == 0 and columns // strips * width % 8 == 0,
+         "strips that are not whole words")
+    need(-(-elements // band) * strips <= most, "more tiles than the directory has bytes")
+    for begin in range(0, elements, band):
+        inside = np.arange(begin, min(begin + band, elements))
+        for strip in range(strips):
+            yield inside[inside % columns // (columns // strips) == strip], 1 + strip * slices // strips
 
 def apply_blocks(directory, blocks, base, codec):
-    new, at = {}, Bytes(blocks)
-    for name, dtype, shape, changed, per_block, sizes in directory:
+    new, at, coded = {}, Bytes(blocks), {}
+    for segment in sorted({tile[1] for row in directory for tile in row[4]}):       # as the bytes lie in wisp.blocks
+        for name, *_, tiles in directory:
+            coded |= {(name, i): at.take(tile[2]) for i, tile in enumerate(tiles) if tile[1] == segment}
+    for name, dtype, shape, changed, tiles in directory:
         need(name in base and base[name][:2] == (dtype, shape), f"{name}: not a tensor of the base", Invalid)
         old = np.frombuffer(base[name][2], WORD[DTYPES[dtype][2]])
         out = old.copy()
-        for number, size in enumerate(sizes):
-            span = slice(number * per_block, (number + 1) * per_block)
-            out[span] = read_block(dtype, old[span], at.take(size), codec)
+        for i, (elements, *_, half) in enumerate(tiles):
+            block = coded[name, i]
+            if half:
+                need(hashlib.sha256(block).digest()[:16] == half, f"{name}: tile {i} is not what its hash says")
+                block, sums = block[16:], struct.unpack_from("<2Q", block)
+            out[elements] = read_block(dtype, old[elements], block, codec)
+            if half:
+                one = old.copy()
+                one[elements] = out[elements]
+                words = np.unique(np.flatnonzero(one != old) * old.itemsize // 8)
+                found = [next(tensor_sums(name, dtype, shape, x.tobytes(), words)) for x in (old, one)]
+                need(found[0] == sums[0], f"{name}: tile {i} finds other values", WrongBase)
+                need(found[1] == sums[1], f"{name}: tile {i} leads to other values")
         need(np.count_nonzero(out != old) == changed, f"{name}: another number of elements changed")
         new[name] = out.tobytes()
     return new

@@ -56,7 +56,8 @@ Bytes file_from(FuzzInput& in, const Base& base) {
     directory.log2_block_elements = 6 + static_cast<unsigned>(in.choice(3));
     Bytes blocks;
     for (const TensorInfo& tensor : base.schema.tensors()) {
-        DirectoryTensor listed{tensor, 0, {}};
+        DirectoryTensor listed;
+        listed.info = tensor;
         const std::uint64_t count =
             block_count_of(element_count_of(tensor), directory.log2_block_elements);
         for (std::uint64_t i = 0; i < count; ++i) {

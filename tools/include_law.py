@@ -23,7 +23,7 @@ LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAY
 PUBLIC = {
     "base": {"control", "result", "signing"},
     "kernel": {"schema", "state"},
-    "checkpoint": {"checkpoint", "weights"},
+    "checkpoint": {"checkpoint", "held_slices", "weights"},
     "delta": {"delta", "inspect", "touched_tensor"},
     "store": {"hub", "store"},
     "log": {"run", "trust"},

@@ -34,6 +34,9 @@ std::optional<Codec> parse_codec(std::string_view name);
 
 struct DiffOptions {
     Codec codec = Codec::kCompact;
+    /// Into how many slices a swift delta is cut, so that a host that serves a part of the tensors
+    /// can fetch that part alone; at most 64. 0: not at all, which is a little smaller.
+    unsigned slices = 0;
     unsigned threads = 0;
     /// Written into the delta. 0 if absent; a merged delta takes that of its last.
     std::optional<std::uint64_t> step;

@@ -11,7 +11,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "wisp/held_slices.hpp"
 #include "wisp/replica.hpp"
 #include "wisp/touched_tensor.hpp"
 
@@ -29,6 +32,10 @@ struct RelayReplicaOptions {
     std::function<Result<void>(const StateDigest& at)> ask;
     /// Who was asked last, for errors.
     std::function<std::string()> asked;
+    /// What those who hold the weights hold of them, if it is not all: of sliced deltas no more is
+    /// fetched than the tiles in which some of it lies, and asked for, tile by tile, in whole. Null
+    /// or absent: all. Other deltas are then kUnsupported.
+    std::function<std::shared_ptr<const HeldSlices>()> held;
     /// Told of each move when it is proven; if it fails, the replica stays where it was. `weights`
     /// have a schema and no bytes.
     std::function<Result<void>(const ReplicaMove&)> on_move;
@@ -42,8 +49,22 @@ struct RelayReplicaOptions {
 /// deltas were made from are kWrongBase.
 Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options);
 
+/// Runs of elements, ascending: the first, and one past the last.
+using ElementRuns = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+struct TileRuns {
+    ElementRuns needed;  // all of the tiles of which something is held
+    ElementRuns
+        missing;  // and what of those is not: whoever relays sliced deltas keeps that itself
+};
+/// kInvalid when a part does not lie in the tensor.
+Result<TileRuns> runs_of_tiles(const TensorInfo& tensor, unsigned slices,
+                               std::span<const HeldPart> parts);
+
 /// What these words of a tensor, the last one perhaps short, add to the digest of a state.
 StateDigest digest_of_words(const TensorInfo& tensor, std::uint64_t first_word,
                             std::span<const std::byte> words);
+/// The same of words that do not follow each other; `indices` and `words` are of one length.
+StateDigest digest_of_words(const TensorInfo& tensor, std::span<const std::uint32_t> indices,
+                            std::span<const std::uint64_t> words);
 
 }  // namespace wisp

@@ -15,6 +15,7 @@
 
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"
+#include "wisp/held_slices.hpp"
 #include "wisp/result.hpp"
 #include "wisp/state.hpp"
 #include "wisp/weights.hpp"
@@ -53,6 +54,7 @@ struct ReplicaMove {
     const ReplicaRecord* to = nullptr;
     const std::vector<MovedBlock>* blocks = nullptr;
     bool back = false;
+    StateDigest moved_by = {};  // of a relay: how the digest of what is held goes on
 };
 
 class Replica {
@@ -83,6 +85,9 @@ class Replica {
     /// Back to the state before the last apply(), once. kUnsupported where that is not kept,
     /// kNotFound when there is none. A follower of it must be opened anew.
     virtual Result<void> step_back();
+    /// What deltas must bring, where they are sliced; null: all of it. Files that bring no more are
+    /// given to apply() only.
+    virtual std::shared_ptr<const HeldSlices> held() const { return nullptr; }
     /// A folder for fetched files, on the same disk; survives restarts so that fetches resume.
     virtual std::filesystem::path scratch() const = 0;
 };

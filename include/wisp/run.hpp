@@ -48,6 +48,9 @@ struct InitOptions {
     /// Compact or swift, of all that is written into the run. Absent: that of the run it branches
     /// from, or else kDefaultCodec.
     std::optional<Codec> codec;
+    /// Into how many slices its deltas are cut: DiffOptions::slices. Absent: that of the run it
+    /// branches from, or else none, and 4 once the weights have 64 GiB and more.
+    std::optional<unsigned> slices;
     /// Makes a signed run, in which nothing counts that these keys have not signed or certified;
     /// the signer's own key if empty. With a certificate, its root must be among them.
     std::vector<PublicKey> roots;
@@ -71,6 +74,9 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options);
 
 /// The codec that a run keeps.
 Result<Codec> read_codec(const Location& where, const RunOptions& options);
+/// How many slices its deltas are cut into, for weights of this size; 0: none.
+Result<unsigned> read_slices(const Location& where, std::uint64_t weight_bytes,
+                             const RunOptions& options);
 
 enum class CommitKind {
     kDelta,      // a step, as what changed since the state before

@@ -23,6 +23,7 @@ class GuardedReplica : public Replica {
     std::string label() const override { return inner_->label(); }
     const Weights* weights() const override { return inner_->weights(); }
     bool has_state() const override { return inner_->has_state(); }
+    std::shared_ptr<const HeldSlices> held() const override { return inner_->held(); }
     bool in_doubt() const override { return inner_->in_doubt(); }
     std::filesystem::path scratch() const override { return inner_->scratch(); }
     Result<std::optional<ReplicaRecord>> load() override;

@@ -1,9 +1,13 @@
 #include "relay.hpp"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
@@ -14,6 +18,24 @@ namespace wisp::python {
 namespace {
 
 using namespace nb::literals;
+
+/// As Python holds it: it does not change.
+struct SlicesInPython {
+    std::shared_ptr<const HeldSlices> slices;
+};
+
+using DimensionList = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+using PartList = std::vector<std::pair<std::uint64_t, DimensionList>>;
+
+std::vector<HeldPart> parts_of(const PartList& list) {
+    std::vector<HeldPart> parts;
+    for (const auto& [first, dimensions] : list) {
+        HeldPart part{first, {}};
+        for (const auto& [size, stride] : dimensions) part.dimensions.push_back({size, stride});
+        parts.push_back(std::move(part));
+    }
+    return parts;
+}
 
 /// What the library calls; the last object goes with the interpreter lock held.
 class RelayHooks {
@@ -51,6 +73,14 @@ class RelayHooks {
         });
         return names ? *names : "the engines";
     }
+    std::shared_ptr<const HeldSlices> held() {
+        using Held = std::shared_ptr<const HeldSlices>;
+        auto found = call_python<Held>("the relay", [&]() -> Result<Held> {
+            const nb::object given = calls_.held();
+            return given.is_none() ? nullptr : nb::cast<SlicesInPython&>(given).slices;
+        });
+        return found ? *found : nullptr;
+    }
     Result<void> adopt(const std::filesystem::path& folder, const Schema& schema,
                        const ReplicaRecord& at) {
         return told([&] {
@@ -60,7 +90,8 @@ class RelayHooks {
     Result<void> move(const ReplicaMove& move) {
         return told([&] {
             buffer_.reset();  // nobody reads the room any more
-            calls_.move(move_list(move), move.to->step, move.to->seq, to_text(move.to->state));
+            calls_.move(move_list(move), move.to->step, move.to->seq, to_text(move.to->state),
+                        nb::make_tuple(move.moved_by.a, move.moved_by.b));
         });
     }
 
@@ -83,6 +114,7 @@ RelayReplicaOptions relay_options(const RelayCalls& calls) {
     RelayReplicaOptions options;
     options.room = [hooks](std::span<const TouchedTensor> tensors) { return hooks->room(tensors); };
     options.ask = [hooks](const StateDigest& at) { return hooks->ask(at); };
+    options.held = [hooks] { return hooks->held(); };
     options.asked = [hooks] { return hooks->asked(); };
     options.on_move = [hooks](const ReplicaMove& move) { return hooks->move(move); };
     options.on_adopt = [hooks](const std::filesystem::path& folder, const Schema& adopted,
@@ -93,6 +125,41 @@ RelayReplicaOptions relay_options(const RelayCalls& calls) {
 }
 
 void bind_relay(nb::module_& module) {
+    nb::class_<SlicesInPython>(
+        module, "HeldSlices", "What is held of tensors: name -> [(first, [(size, stride), …]), …].")
+        .def(nb::new_([](const std::map<std::string, PartList>& tensors) {
+                 auto slices = std::make_shared<HeldSlices>();
+                 for (const auto& [name, list] : tensors) (*slices)[name] = parts_of(list);
+                 return SlicesInPython{std::move(slices)};
+             }),
+             "tensors"_a);
+    module.def(
+        "runs_of_tiles",
+        [](nb::handle tensor, unsigned slices, const PartList& parts) {
+            const TileRuns runs =
+                value_of(runs_of_tiles(tensor_info(tensor), slices, parts_of(parts)));
+            return std::pair(runs.needed, runs.missing);
+        },
+        "tensor"_a, "slices"_a, "parts"_a,
+        "Elements [(first, past), …] of the tiles of which something is held; those that are not.");
+    module.def(
+        "digest_of_indexed_words",
+        [](nb::handle tensor, nb::handle indices, nb::handle words) {
+            HeldBuffer places;
+            HeldBuffer held;
+            if (!places.hold(indices, false) || !held.hold(words, false) ||
+                places.bytes().size() * 2 != held.bytes().size()) {
+                raise(Error{ErrorKind::kInvalid, "words and their indices must be as many"});
+            }
+            const StateDigest digest = digest_of_words(
+                tensor_info(tensor),
+                std::span(reinterpret_cast<const std::uint32_t*>(places.bytes().data()),
+                          places.bytes().size() / 4),
+                std::span(reinterpret_cast<const std::uint64_t*>(held.bytes().data()),
+                          held.bytes().size() / 8));
+            return std::pair(digest.a, digest.b);
+        },
+        "tensor"_a, "indices"_a, "words"_a, "As digest_of_words, of words that lie apart.");
     module.def(
         "digest_of_words",
         [](nb::handle tensor, std::uint64_t first_word, nb::handle words) {

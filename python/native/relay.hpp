@@ -10,9 +10,11 @@ namespace wisp::python {
 namespace nb = nanobind;
 
 /// room([(tensor, words), …]) answers with writable memory, ask(state) fills it, asked() tells by
-/// whom; adopt(folder, schema, step, seq, state) and move(entries, step, seq, state) are told.
+/// whom; adopt(folder, schema, step, seq, state) and move(entries, step, seq, state, moved by)
+/// are told.
+/// held() answers with HeldSlices, or None if everything is held.
 struct RelayCalls {
-    nb::object room, ask, asked, adopt, move;
+    nb::object room, ask, asked, adopt, move, held;
 };
 
 /// The result keeps what it calls.

@@ -98,8 +98,9 @@ void bind_status(nb::module_& module) {
 InitReport init(const Location& where, bool single_writer, const std::optional<Location>& branch_of,
                 std::optional<std::uint64_t> branch_step, const Trust& trust,
                 const OptionalPath& sign_key, const OptionalPath& certificate, const Trust& roots,
-                const std::optional<std::string>& codec) {
+                const std::optional<std::string>& codec, std::optional<unsigned> slices) {
     InitOptions options;
+    options.slices = slices;
     if (codec) options.codec = codec_named(*codec);
     options.run = run_options(trust);
     options.roots = run_options(roots).trust.keys;
@@ -130,7 +131,16 @@ void bind_runs(nb::module_& module) {
     bind_status(module);
     module.def("init_run", &init, "where"_a, "single_writer"_a = false, "branch_of"_a = nb::none(),
                "branch_step"_a = nb::none(), "trust"_a = Trust{}, "sign_key"_a = nb::none(),
-               "certificate"_a = nb::none(), "roots"_a = Trust{}, "codec"_a = nb::none());
+               "certificate"_a = nb::none(), "roots"_a = Trust{}, "codec"_a = nb::none(),
+               "slices"_a = nb::none());
+    module.def(
+        "read_slices",
+        [](const Location& where, std::uint64_t weight_bytes, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            return long_call([&] { return read_slices(where, weight_bytes, options); });
+        },
+        "where"_a, "weight_bytes"_a, "trust"_a = Trust{},
+        "How many slices the deltas of a run are cut into, for weights of this size.");
     module.def(
         "read_codec",
         [](const Location& where, const Trust& trust) {

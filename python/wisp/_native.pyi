@@ -407,7 +407,10 @@ class InitReport:
     @property
     def shared_bytes(self) -> int: ...
 
-def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ..., codec: str | None = ...) -> InitReport: ...
+def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ..., codec: str | None = ..., slices: int | None = ...) -> InitReport: ...
+
+def read_slices(where: Location, weight_bytes: int, trust: Trust = ...) -> int:
+    """How many slices the deltas of a run are cut into, for weights of this size."""
 
 def read_codec(where: Location, trust: Trust = ...) -> str: ...
 
@@ -645,6 +648,19 @@ class PieceMap:
 
 def take_elements(memory: object, width: int, offsets: object, out: object) -> bool: ...
 
+class HeldSlices:
+    """What is held of tensors: name -> [(first, [(size, stride), …]), …]."""
+
+    def __init__(self, tensors: Mapping[str, Sequence[tuple[int, Sequence[tuple[int, int]]]]]) -> None: ...
+
+def runs_of_tiles(tensor: object, slices: int, parts: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """
+    Elements [(first, past), …] of the tiles of which something is held; those that are not.
+    """
+
+def digest_of_indexed_words(tensor: object, indices: object, words: object) -> tuple[int, int]:
+    """As digest_of_words, of words that lie apart."""
+
 def digest_of_words(tensor: object, first_word: int, words: object) -> tuple[int, int]:
     """
     What words of a tensor (name, dtype, shape) add to the digest of a state.
@@ -771,9 +787,9 @@ class FollowSession:
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
 
-    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object) -> None:
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object) -> None:
         """
-        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it.
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all.
         """
 
     def catch_up(self) -> FollowReport: ...

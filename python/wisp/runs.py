@@ -50,6 +50,7 @@ def init(
     certificate: Path | None = None,
     roots: TrustedKeys = None,
     codec: Codec | None = None,
+    slices: int | None = None,
 ) -> _native.InitReport:
     """Starts a run; ConflictError when there is one already.
 
@@ -60,6 +61,9 @@ def init(
     `codec` is of all that is written into the run. "swift": steps are in service soonest;
     "compact": a quarter less to send, and each step costs a walk over the model. None: that of
     `branch_of`, or else "swift".
+    `slices`: swift deltas are cut into so many, so that a host of an engine that spans several
+    fetches its share alone. None: as `branch_of`, or else 4 from 64 GiB of weights on, and none
+    below.
     """
     place = location(run)
     if not (single_writer or place.creates_exclusively):
@@ -77,6 +81,7 @@ def init(
         certificate,
         trust_of(roots),
         codec,
+        slices,
     )
 
 

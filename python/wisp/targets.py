@@ -229,8 +229,14 @@ class RelayTarget(ABC):
         """A whole state lies in this folder, which is yours."""
 
     @abstractmethod
-    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
-        """A step is proven, and changes these places."""
+    def move(
+        self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
+    ) -> None:
+        """A step is proven, and changes these places, and the digest of what is held."""
+
+    @abstractmethod
+    def held(self) -> _native.HeldSlices | None:
+        """What is held of the tensors; None: all. Of sliced deltas no more is fetched."""
 
 
 def _memory(tensor: Any) -> object:
@@ -254,7 +260,9 @@ def connect(
         session.into_shared(target.memory, target.enter, target.adopt, target.move)
         return
     if isinstance(target, RelayTarget):
-        session.into_relay(target.room, target.ask, target.asked, target.adopt, target.move)
+        session.into_relay(
+            target.room, target.ask, target.asked, target.adopt, target.move, target.held
+        )
         return
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))

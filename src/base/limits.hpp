@@ -25,6 +25,8 @@ inline constexpr std::uint64_t kChangeBufferBytes = std::uint64_t{128} << 20;
 inline constexpr unsigned kJsonDepth = 8;
 inline constexpr unsigned kMinLog2BlockElements = 6;
 inline constexpr unsigned kMaxLog2BlockElements = 24;
+inline constexpr unsigned kSlices = 64;
+inline constexpr std::uint64_t kDeltaHeadBytes = std::uint64_t{1} << 30;
 inline constexpr unsigned kMaxThreads = 1024;
 
 }  // namespace wisp::limits

@@ -1,4 +1,5 @@
-// The container of compact and swift: two byte tensors, the blocks and their directory.
+// The container of compact and swift: two byte tensors, the blocks and their directory. In a sliced
+// delta the directory comes first, so that with the header it is the head of the file.
 #pragma once
 
 #include "base/spool.hpp"
@@ -21,16 +22,19 @@ class CompactSealer : public DeltaSealer {
   public:
     static Result<std::unique_ptr<DeltaSealer>> create(const std::filesystem::path& output,
                                                        const Schema& schema,
-                                                       unsigned log2_block_elements);
+                                                       unsigned log2_block_elements,
+                                                       unsigned slices);
     Result<void> add(const EncodedBlock& block) override;
     Result<SealedObject> finish(DeltaFacts& facts) override;
 
   private:
-    CompactSealer(const std::filesystem::path& output, const Schema& schema, Spool spool,
-                  unsigned log2_block_elements);
+    CompactSealer(const std::filesystem::path& output, const Schema& schema,
+                  std::vector<Spool> segments, unsigned log2_block_elements, unsigned slices);
+    void open_tensor(std::size_t tensor);
     void close_tensor();
+    Result<void> add_tiles(const EncodedBlock& block);
     const Schema& schema_;
-    Spool blocks_;
+    std::vector<Spool> segments_;  // one, unless the delta is sliced
     DeltaDirectory directory_;
     std::size_t tensor_ = 0;
     DirectoryTensor open_;  // the tensor whose blocks are coming in

@@ -21,11 +21,13 @@ void ChainSums::add(const ChainSums& other) {
 }
 
 Result<DeltaChain> DeltaChain::open(const std::vector<std::filesystem::path>& paths,
-                                    const Schema& schema) {
+                                    const Schema& schema, const HeldSlices* held) {
     DeltaChain chain;
     chain.log2_block_elements_ = kLog2BlockElements;
     for (const auto& path : paths) {
-        WISP_ASSIGN(VerifiedDelta delta, verify_delta_file(path));
+        const bool sliced = held != nullptr && path.extension() == kSlicesSuffix;
+        WISP_ASSIGN(VerifiedDelta delta,
+                    sliced ? verify_delta_slices(path, *held) : verify_delta_file(path));
         if (!chain.deltas_.empty()) {
             const VerifiedDelta& before = *chain.deltas_.back();
             if (before.sealed() && delta.sealed() && before.facts().result != delta.facts().base) {
@@ -46,6 +48,10 @@ Result<DeltaChain> DeltaChain::open(const std::vector<std::filesystem::path>& pa
     }
     chain.seeds_ = seeds_of(schema);
     return chain;
+}
+
+bool DeltaChain::all_partial() const {
+    return std::ranges::all_of(deltas_, [](const auto& delta) { return delta->partial(); });
 }
 
 std::size_t DeltaChain::skip_to(const StateDigest& base) {
@@ -117,11 +123,15 @@ Result<DeltaChain::Proof> DeltaChain::prove(const std::optional<StateDigest>& ba
                 return std::unexpected(
                     wrong_base(delta, "the base given is at state " + to_text(*state)));
             }
-            if (touched.before != delta.facts().touched) {
+            if (!delta.partial() && touched.before != delta.facts().touched) {
                 return std::unexpected(
                     wrong_base(delta, "the values under its changes are not that state's"));
             }
             if (i == 0) proof.base_proven = true;
+        }
+        if (delta.partial()) {
+            state = delta.facts().result;
+            continue;
         }
         if (state) *state = *state - touched.before + touched.after;
         if (!delta.sealed()) continue;
@@ -141,7 +151,7 @@ Result<DeltaChain::Proof> DeltaChain::prove(const std::optional<StateDigest>& ba
 Result<void> DeltaChain::check_counts(const ChainSums& sums) const {
     for (std::size_t i = 0; i < deltas_.size(); ++i) {
         const VerifiedDelta& delta = *deltas_[i];
-        if (!delta.sealed()) continue;
+        if (!delta.sealed() || delta.partial()) continue;
         for (std::size_t tensor = 0; tensor < delta.tensors().size(); ++tensor) {
             const auto at = sums.decoded.find({i, tensor});
             const std::uint64_t decoded = at == sums.decoded.end() ? 0 : at->second;

@@ -37,15 +37,20 @@ struct ChainSums {
     void add(const ChainSums& other);
 };
 
+inline constexpr std::string_view kSlicesSuffix = ".slices";
+
 class DeltaChain {
   public:
-    /// Verifies every file, that each follows the one before, and that all fit the schema.
+    /// Verifies every file, that each follows the one before, and that all fit the schema. Files
+    /// named `*.slices` hold what `held` needs of a sliced delta, and no more.
     static Result<DeltaChain> open(const std::vector<std::filesystem::path>& paths,
-                                   const Schema& schema);
+                                   const Schema& schema, const HeldSlices* held = nullptr);
 
     std::size_t size() const { return bound_.size(); }
     const VerifiedDelta& delta(std::size_t i) const { return *deltas_[i]; }
     unsigned log2_block_elements() const { return log2_block_elements_; }
+    /// Whether of every delta only tiles that somebody needs are here.
+    bool all_partial() const;
     const TensorSeed& seed(std::size_t tensor) const { return seeds_[tensor]; }
 
     /// Drops the deltas that lead up to `base`, so that applying again what was applied is nothing
@@ -67,8 +72,9 @@ class DeltaChain {
         bool result_proven = false;
         std::optional<StateDigest> result;
     };
-    /// `base` is absent when only the touched positions were to be proven. kWrongBase when the base
-    /// is not the one the deltas were made from, kCorrupt when the result is not theirs.
+    /// `base` is absent when only the touched positions were to be proven. Of a partial delta it is
+    /// the tiles that were proven, one by one, and its head names the states. kWrongBase when the
+    /// base is not the one the deltas were made from, kCorrupt when the result is not theirs.
     Result<Proof> prove(const std::optional<StateDigest>& base, const ChainSums& sums) const;
 
     /// Garbage may come from a damaged delta or from a wrong base; the digest of the base tells.

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "kernel/scatter.hpp"
 
 namespace wisp {
 namespace {
@@ -31,6 +36,32 @@ Result<void> check_fit(const DeltaTensor& tensor, const TensorInfo& target,
                                 shown(label), shown(target.name), tensor.last_position, elements));
     }
     return {};
+}
+
+/// Blocks of every element name those too that stay as they are.
+void append_differing(const BlockChanges& part, unsigned width, BlockChanges& changes) {
+    for (std::size_t i = 0; i < part.positions.size(); ++i) {
+        const std::byte* before = part.old_bits.data() + i * width;
+        const std::byte* after = part.new_bits.data() + i * width;
+        if (std::memcmp(before, after, width) == 0) continue;
+        changes.positions.push_back(part.positions[i]);
+        changes.old_bits.insert(changes.old_bits.end(), before, before + width);
+        changes.new_bits.insert(changes.new_bits.end(), after, after + width);
+    }
+}
+
+void sort_by_position(BlockChanges& changes) {
+    std::vector<std::uint32_t> order(changes.count());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::sort(order, {}, [&](std::uint32_t i) { return changes.positions[i]; });
+    BlockChanges sorted;
+    sorted.element_bytes = changes.element_bytes;
+    sorted.old_bits.resize(changes.old_bits.size());
+    sorted.new_bits.resize(changes.new_bits.size());
+    for (const std::uint32_t i : order) sorted.positions.push_back(changes.positions[i]);
+    gather(changes.old_bits.data(), order, changes.element_bytes, sorted.old_bits.data());
+    gather(changes.new_bits.data(), order, changes.element_bytes, sorted.new_bits.data());
+    changes = std::move(sorted);
 }
 
 }  // namespace
@@ -77,10 +108,9 @@ bool BoundDelta::touches(const BlockRange& range) const {
     if (index == kUntouched) return false;
     const DeltaTensor& tensor = delta_->tensors()[index];
     if (!tensor.shape_known) return true;
-    const unsigned log2 = delta_->log2_block_elements();
-    const std::uint64_t end = range.first_element + range.element_count;
-    for (std::uint64_t at = range.first_element; at < end; at += std::uint64_t{1} << log2) {
-        if (!tensor.blocks[static_cast<std::size_t>(at >> log2)].empty()) return true;
+    const auto [first, past] = blocks_in(tensor, range);
+    for (std::size_t i = first; i < past; ++i) {
+        if (!tensor.blocks[i].empty()) return true;
     }
     return false;
 }
@@ -89,6 +119,7 @@ bool BoundDelta::needs_whole_block(const BlockRange& range) const {
     const std::size_t index = tensor_of_[range.tensor];
     if (index == kUntouched) return false;
     if (delta_->facts().codec != Codec::kSwift) return true;
+    if (!delta_->tensors()[index].proofs.empty()) return false;  // tiles are gathered
     const unsigned log2 = delta_->log2_block_elements();
     if (range.element_count > std::uint64_t{1} << log2) return true;
     const auto& blocks = delta_->tensors()[index].blocks;
@@ -106,7 +137,9 @@ Result<void> BoundDelta::decode(const BlockRange& range, const OverlaidBlock& ol
         decode_trl(tensor, range, old_block.bytes, changes);
         return {};
     }
-    auto decoded = decode_blocks(tensor, range, old_block, decoders, changes);
+    auto decoded = tensor.proofs.empty()
+                       ? decode_blocks(tensor, range, old_block, decoders, changes)
+                       : decode_tiles(tensor, range, old_block, decoders, changes);
     if (decoded) return {};
     Error error = std::move(decoded).error();
     error.text = fmt::format(
@@ -114,6 +147,39 @@ Result<void> BoundDelta::decode(const BlockRange& range, const OverlaidBlock& ol
         "fetch the delta again",
         shown(delta_->label()), shown(tensor.info.name), range.first_element, error.text);
     return std::unexpected(std::move(error));
+}
+
+std::pair<std::size_t, std::size_t> blocks_in(const DeltaTensor& tensor, const BlockRange& range) {
+    const unsigned log2 = tensor.cut.log2_band_elements;
+    const std::uint64_t end = range.first_element + range.element_count;
+    const std::uint64_t past = block_count_of(end, log2);
+    return {static_cast<std::size_t>((range.first_element >> log2) * tensor.cut.strips),
+            static_cast<std::size_t>(past * tensor.cut.strips)};
+}
+
+Result<void> BoundDelta::decode_tiles(const DeltaTensor& tensor, const BlockRange& range,
+                                      const OverlaidBlock& old_block, BlockDecoders& decoders,
+                                      BlockChanges& changes) const {
+    const unsigned width = range.element_bytes;
+    const DtypeTraits& traits = traits_[range.tensor];
+    const TileGrid grid(tensor.info, tensor.cut);
+    const auto [first, past] = blocks_in(tensor, range);
+    BlockChanges part;
+    for (std::size_t i = first; i < past; ++i) {
+        if (tensor.blocks[i].empty()) continue;
+        const Tile tile = grid[i];
+        WISP_TRY(decoders.swift.positions(tensor.blocks[i],
+                                          static_cast<std::size_t>(tile.element_count()), traits,
+                                          part.positions));
+        tile.spread(part.positions, range.first_element);
+        part.old_bits.resize(part.positions.size() * width);
+        part.new_bits.resize(part.old_bits.size());
+        old_block.gather(part.positions, width, part.old_bits.data());
+        WISP_TRY(decoders.swift.values(part.old_bits, part.new_bits));
+        append_differing(part, width, changes);
+    }
+    if (tensor.cut.strips > 1) sort_by_position(changes);
+    return {};
 }
 
 Result<void> BoundDelta::decode_blocks(const DeltaTensor& tensor, const BlockRange& range,

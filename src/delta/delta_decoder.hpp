@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/blocks.hpp"
@@ -49,6 +50,10 @@ class BoundDelta {
   private:
     static constexpr std::size_t kUntouched = SIZE_MAX;
     explicit BoundDelta(const VerifiedDelta& delta) : delta_(&delta) {}
+    /// Of a sliced delta: tile by tile, put into the order of the block.
+    Result<void> decode_tiles(const DeltaTensor& tensor, const BlockRange& range,
+                              const OverlaidBlock& old_block, BlockDecoders& decoders,
+                              BlockChanges& changes) const;
     Result<void> decode_blocks(const DeltaTensor& tensor, const BlockRange& range,
                                const OverlaidBlock& old_block, BlockDecoders& decoders,
                                BlockChanges& changes) const;
@@ -56,6 +61,9 @@ class BoundDelta {
     std::vector<std::size_t> tensor_of_;  // schema index to delta index
     std::vector<DtypeTraits> traits_;     // of the schema's tensors
 };
+
+/// Which of the tensor's blocks, or tiles, lie in `range`: the first, and one past the last.
+std::pair<std::size_t, std::size_t> blocks_in(const DeltaTensor& tensor, const BlockRange& range);
 
 /// The part of a TRL tensor's changes that lies inside `range`.
 void decode_trl(const DeltaTensor& tensor, const BlockRange& range,

@@ -37,6 +37,7 @@ inline constexpr std::string_view kResultKey = "wisp_result_digest";
 inline constexpr std::string_view kTouchedKey = "wisp_touched_digest";
 inline constexpr std::string_view kSchemaKey = "wisp_schema_digest";
 inline constexpr std::string_view kDirectorySizeKey = "wisp_directory_bytes";
+inline constexpr std::string_view kSlicesKey = "wisp_slices";  // of sliced deltas alone
 
 /// The header of a sealed delta starts with these bytes; the 64 digits of the seal follow.
 inline constexpr std::string_view kSealLead = "{\"__metadata__\":{\"wisp_seal\":\"";

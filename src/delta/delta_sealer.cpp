@@ -9,9 +9,10 @@ namespace wisp {
 
 Result<std::unique_ptr<DeltaSealer>> DeltaSealer::create(const std::filesystem::path& output,
                                                          Codec codec, const Schema& schema,
-                                                         unsigned log2_block_elements) {
+                                                         unsigned log2_block_elements,
+                                                         unsigned slices) {
     if (holds_blocks(codec)) {
-        return CompactSealer::create(output, schema, log2_block_elements);
+        return CompactSealer::create(output, schema, log2_block_elements, slices);
     }
     return TrlSealer::create(output, codec, schema);
 }

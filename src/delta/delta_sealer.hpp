@@ -36,7 +36,8 @@ class DeltaSealer {
   public:
     static Result<std::unique_ptr<DeltaSealer>> create(const std::filesystem::path& output,
                                                        Codec codec, const Schema& schema,
-                                                       unsigned log2_block_elements);
+                                                       unsigned log2_block_elements,
+                                                       unsigned slices = 0);
     virtual ~DeltaSealer() = default;
     virtual Result<void> add(const EncodedBlock& block) = 0;
     /// Fills in what the sealer counted; the digests and the step come from the caller.

@@ -2,17 +2,29 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "delta/tile_encoder.hpp"
 #include "delta/trl_sealer.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {
 
 Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Codec codec,
-                                        const Schema& schema, unsigned log2_block_elements) {
-    WISP_ASSIGN(auto sealer, DeltaSealer::create(output, codec, schema, log2_block_elements));
-    return DeltaWriter(codec, schema, std::move(sealer));
+                                        const Schema& schema, unsigned log2_block_elements,
+                                        unsigned slices) {
+    if (slices > 0 && codec != Codec::kSwift) {
+        return fail(ErrorKind::kInvalid,
+                    "only deltas of the codec swift can be sliced; use --codec swift");
+    }
+    if (slices > limits::kSlices) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("a delta has at most {} slices, not {}", limits::kSlices, slices));
+    }
+    WISP_ASSIGN(auto sealer,
+                DeltaSealer::create(output, codec, schema, log2_block_elements, slices));
+    return DeltaWriter(codec, schema, slices, std::move(sealer));
 }
 
 WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRange& range,
@@ -56,15 +68,24 @@ WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRang
 WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::byte> old_block,
                                  std::span<const std::byte> new_block, const TensorSeed& seed,
                                  WriteWorker& worker) const {
-    return encode_block(codec_, schema_->tensors()[range.tensor], range, old_block, new_block, seed,
-                        worker, kept_ != nullptr);
+    const TensorInfo& tensor = schema_->tensors()[range.tensor];
+    if (slices_ > 0) {
+        return encode_tiles(tensor, choose_cut(tensor, slices_), range, old_block, new_block, seed,
+                            worker, kept_ != nullptr);
+    }
+    return encode_block(codec_, tensor, range, old_block, new_block, seed, worker,
+                        kept_ != nullptr);
 }
 
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
                                          std::span<const std::byte> old_block, BlockChanges changes,
                                          const TensorSeed& seed, WriteWorker& worker) const {
-    return wisp::encode_changes(codec_, schema_->tensors()[range.tensor], range, old_block,
-                                std::move(changes), seed, worker);
+    const TensorInfo& tensor = schema_->tensors()[range.tensor];
+    if (slices_ > 0) {
+        return encode_tiled_changes(tensor, choose_cut(tensor, slices_), range, old_block,
+                                    std::move(changes), seed, worker);
+    }
+    return wisp::encode_changes(codec_, tensor, range, old_block, std::move(changes), seed, worker);
 }
 
 BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block) {

@@ -34,6 +34,7 @@ struct WriteWorker {
     BlockEncoder encoder;
     SwiftEncoder swift;
     Bytes rounded;  // the new block, where it came in another dtype
+    Bytes tile;     // the old elements of one, side by side
 };
 
 /// What changed from one block to the other; TRL's codecs are left for the order of blocks.
@@ -51,8 +52,10 @@ BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_
 
 class DeltaWriter {
   public:
+    /// `slices` as in DiffOptions.
     static Result<DeltaWriter> create(const std::filesystem::path& output, Codec codec,
-                                      const Schema& schema, unsigned log2_block_elements);
+                                      const Schema& schema, unsigned log2_block_elements,
+                                      unsigned slices = 0);
     /// From here on, what changes is also put there.
     void keep_in(ChangeBuffer* kept) { kept_ = kept; }
 
@@ -72,10 +75,12 @@ class DeltaWriter {
     const StateDigest& old_state() const { return old_state_; }
 
   private:
-    DeltaWriter(Codec codec, const Schema& schema, std::unique_ptr<DeltaSealer> sealer)
-        : codec_(codec), schema_(&schema), sealer_(std::move(sealer)) {}
+    DeltaWriter(Codec codec, const Schema& schema, unsigned slices,
+                std::unique_ptr<DeltaSealer> sealer)
+        : codec_(codec), schema_(&schema), slices_(slices), sealer_(std::move(sealer)) {}
     Codec codec_;
     const Schema* schema_;
+    unsigned slices_;
     std::unique_ptr<DeltaSealer> sealer_;
     std::size_t gap_tensor_ = SIZE_MAX;
     GapEncoder gaps_;

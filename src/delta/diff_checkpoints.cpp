@@ -50,8 +50,8 @@ Result<DiffReport> diff_stream(const Weights& old_state, WeightStream& new_state
                                Keep keep, ChangeBuffer* kept) {
     const StopScope scope(options.stop);
     const Schema& schema = old_state.schema();
-    WISP_ASSIGN(DeltaWriter writer,
-                DeltaWriter::create(delta, options.codec, schema, kLog2BlockElements));
+    WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, schema,
+                                                        kLog2BlockElements, options.slices));
     writer.keep_in(kept);
     const unsigned threads = thread_count(options.threads);
     std::vector<WriteWorker> workers(threads);

@@ -26,7 +26,8 @@ Result<DiffReport> merge(const Checkpoint& base, const std::vector<std::filesyst
     for (const CheckpointFile& file : base.files()) inputs.push_back(file.path);
     WISP_TRY(refuse_overwriting(merged, inputs));
     const unsigned log2 = chain.log2_block_elements();
-    WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(merged, options.codec, schema, log2));
+    WISP_ASSIGN(DeltaWriter writer,
+                DeltaWriter::create(merged, options.codec, schema, log2, options.slices));
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);
     std::vector<ChainWorker> workers(threads);

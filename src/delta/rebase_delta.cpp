@@ -102,7 +102,8 @@ Result<DiffReport> rebase_delta(const Weights& base, const StateDigest& known,
     WISP_ASSIGN(const DeltaChain first, DeltaChain::open({first_delta}, schema));
     WISP_ASSIGN(const DeltaChain second, DeltaChain::open({second_delta}, schema));
     const unsigned log2 = std::max(first.log2_block_elements(), second.log2_block_elements());
-    WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(output, options.codec, schema, log2));
+    WISP_ASSIGN(DeltaWriter writer,
+                DeltaWriter::create(output, options.codec, schema, log2, options.slices));
     writer.keep_in(kept);
     const BlockGrid grid(schema, log2);
     const unsigned threads = thread_count(options.threads);

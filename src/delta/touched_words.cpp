@@ -26,27 +26,26 @@ std::unexpected<Error> not_relayed(const VerifiedDelta& delta, std::string_view 
 
 /// All blocks that the deltas touch, without their positions.
 Result<std::vector<TouchedBlock>> list_blocks(const DeltaChain& chain, const Schema& schema) {
-    std::map<std::pair<std::size_t, std::size_t>, TouchedBlock> found;
+    std::map<std::pair<std::size_t, std::uint64_t>, TouchedBlock> found;
+    const unsigned log2 = chain.log2_block_elements();
     for (std::size_t i = 0; i < chain.size(); ++i) {
         const VerifiedDelta& delta = chain.delta(i);
         if (delta.facts().codec != Codec::kSwift) return not_relayed(delta, "it is not swift");
-        const unsigned log2 = delta.log2_block_elements();
-        if (log2 != chain.log2_block_elements()) {
-            return not_relayed(delta, "its blocks are not as large as others'");
-        }
         for (std::size_t j = 0; j < delta.tensors().size(); ++j) {
             const DeltaTensor& changed = delta.tensors()[j];
             const std::size_t tensor = *schema.find(changed.info.name);
             const std::uint64_t elements = element_count_of(changed.info);
             const unsigned width = traits_of(changed.info.dtype).element_bytes;
             if (elements / (8 / width) >= kMostWords) return not_relayed(delta, "it is too large");
-            for (std::size_t block = 0; block < changed.blocks.size(); ++block) {
-                if (changed.blocks[block].empty()) continue;
+            const TileGrid grid(changed.info, changed.cut);
+            for (std::size_t index = 0; index < changed.blocks.size(); ++index) {
+                if (changed.blocks[index].empty()) continue;
+                const std::uint64_t block = grid[index].first_element >> log2;
                 TouchedBlock& touched = found[{tensor, block}];
-                const std::uint64_t first = std::uint64_t{block} << log2;
+                const std::uint64_t first = block << log2;
                 touched.range = {tensor, first,
                                  std::min(std::uint64_t{1} << log2, elements - first), width};
-                touched.parts.push_back({i, j, changed.blocks[block], {}, {}});
+                touched.parts.push_back({i, j, index, {}, {}});
             }
         }
     }
@@ -68,16 +67,19 @@ void append_words(const std::vector<std::uint32_t>& positions, std::uint32_t per
 Result<void> read_positions(TouchedBlock& block, const DeltaChain& chain, const Schema& schema) {
     const TensorInfo& info = schema.tensors()[block.range.tensor];
     for (TouchedBlock::Part& part : block.parts) {
-        auto read =
-            part.decoder.positions(part.coded, static_cast<std::size_t>(block.range.element_count),
-                                   traits_of(info.dtype), part.positions);
+        const DeltaTensor& changed = chain.delta(part.delta).tensors()[part.delta_tensor];
+        const Tile tile = TileGrid(changed.info, changed.cut)[part.index];
+        auto read = part.decoder.positions(changed.blocks[part.index],
+                                           static_cast<std::size_t>(tile.element_count()),
+                                           traits_of(info.dtype), part.positions);
         if (!read) {
             Error error = std::move(read).error();
             error.text = fmt::format("delta {}: tensor {}, elements from {}: {}; fetch it again",
                                      shown(chain.delta(part.delta).label()), shown(info.name),
-                                     block.range.first_element, error.text);
+                                     tile.first_element, error.text);
             return std::unexpected(std::move(error));
         }
+        tile.spread(part.positions, block.range.first_element);
         append_words(part.positions, 8 / block.range.element_bytes, block.words);
     }
     if (block.parts.size() > 1) {
@@ -185,6 +187,26 @@ struct RunBlock {
     BlockChanges changes;
 };
 
+/// A tile found the words that it was made from, and leads to those that it should.
+Result<void> prove_tile(const VerifiedDelta& delta, const TouchedBlock::Part& part,
+                        const TouchedSums& touched) {
+    const DeltaTensor& tensor = delta.tensors()[part.delta_tensor];
+    if (tensor.proofs.empty()) return {};
+    const TileProof& proof = tensor.proofs[part.index];
+    const auto where = [&] {
+        return fmt::format("tile {} of tensor {} in delta {} (step {})", part.index,
+                           shown(tensor.info.name), shown(delta.label()), delta.facts().step);
+    };
+    if (touched.before.a != proof.before) {
+        return fail(ErrorKind::kWrongBase,
+                    where() + " does not find the values that it was made from");
+    }
+    if (touched.after.a != proof.after) {
+        return fail(ErrorKind::kCorrupt, where() + " leads to other values than it says");
+    }
+    return {};
+}
+
 template <class T>
 Result<RunBlock> run_block(TouchedBlock& block, const DeltaChain& chain, const std::byte* room) {
     std::vector<std::uint64_t> old_words(block.words.size());
@@ -201,8 +223,11 @@ Result<RunBlock> run_block(TouchedBlock& block, const DeltaChain& chain, const s
         words.take(part, old_bits);
         new_bits.resize(old_bits.size());
         WISP_TRY(part.decoder.values(old_bits, new_bits));
-        done.sums.decoded[{part.delta, part.delta_tensor}] += words.put(
-            part, new_bits, chain.seed(block.range.tensor), done.sums.touched[part.delta]);
+        TouchedSums touched;
+        done.sums.decoded[{part.delta, part.delta_tensor}] +=
+            words.put(part, new_bits, chain.seed(block.range.tensor), touched);
+        WISP_TRY(prove_tile(chain.delta(part.delta), part, touched));
+        done.sums.touched[part.delta] += touched;
     }
     done.changes = words.changes(old_words);
     done.sums.changed_elements = done.changes.count();

@@ -16,11 +16,12 @@ namespace wisp {
 
 /// One block that a chain of deltas touches.
 struct TouchedBlock {
-    /// What one delta does to it; the decoder stands between positions and values.
+    /// What one block or tile of a delta does to it; the decoder stands between positions and
+    /// values.
     struct Part {
         std::size_t delta = 0;
         std::size_t delta_tensor = 0;  // in the delta's own order
-        std::span<const std::byte> coded;
+        std::size_t index = 0;         // of the block or tile in it
         SwiftDecoder decoder;
         std::vector<std::uint32_t> positions;
     };
@@ -40,7 +41,8 @@ class TouchedWords {
     /// Puts the indices into the room.
     void write_indices(std::span<std::byte> room) const;
     /// The room holds the old words: runs the deltas over them. Once. kCorrupt when the values make
-    /// no sense, which of a sealed delta means other old words than it was made from.
+    /// no sense, which of a sealed delta means other old words than it was made from; kWrongBase
+    /// when a tile does not find those that it was made from.
     Result<std::vector<MovedBlock>> run(const DeltaChain& chain, std::span<const std::byte> room,
                                         ChainSums& sums, unsigned threads);
 

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/bytes.hpp"
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "checkpoint/needed_tiles.hpp"
 #include "delta/delta_directory.hpp"
 
 namespace wisp {
@@ -77,7 +80,55 @@ struct BlockBody {
     std::uint64_t payload_bytes = 0;
 };
 
-Result<BlockBody> read_blocks(const SafetensorsHeader& header, std::span<const std::byte> data) {
+/// 0: it is not sliced.
+Result<unsigned> read_slices(const SafetensorsHeader& header) {
+    if (!header.metadata.contains(std::string(kSlicesKey))) return 0U;
+    WISP_ASSIGN(const std::uint64_t slices, metadata_number(header.metadata, kSlicesKey));
+    if (slices == 0 || slices > limits::kSlices)
+        return corrupt("its number of slices is out of range");
+    if (header.entries.front().info.name != kDirectoryTensor) {
+        return corrupt("it is sliced, and its directory does not come first");
+    }
+    return static_cast<unsigned>(slices);
+}
+
+/// The tiles of a sliced delta, those that `held` needs if it is given.
+Result<void> take_tiles(const DirectoryTensor& listed, const std::vector<std::uint64_t>& offsets,
+                        std::span<const std::byte> bytes, const HeldSlices* held,
+                        DeltaTensor& tensor) {
+    const TileGrid grid(tensor.info, tensor.cut);
+    std::vector<bool> needed;
+    if (held != nullptr) {
+        const auto parts = held->find(tensor.info.name);
+        WISP_ASSIGN(needed, needed_tiles(tensor.info, grid,
+                                         parts == held->end() ? std::span<const HeldPart>()
+                                                              : std::span(parts->second)));
+        tensor.absent.resize(needed.size());
+    }
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+        tensor.blocks.emplace_back();
+        tensor.proofs.emplace_back();
+        if (listed.block_bytes[i] == 0) continue;
+        if (held != nullptr && !needed[i]) {
+            tensor.absent[i] = true;
+            continue;
+        }
+        const auto tile = bytes.subspan(static_cast<std::size_t>(offsets[i]),
+                                        static_cast<std::size_t>(listed.block_bytes[i]));
+        if (tile_hash(tile) != listed.hashes[i]) {
+            return corrupt(fmt::format("tile {} of tensor {} is not what its directory says", i,
+                                       shown(tensor.info.name)));
+        }
+        tensor.proofs.back() = {load_le<std::uint64_t>(tile.data()),
+                                load_le<std::uint64_t>(tile.data() + 8)};
+        tensor.blocks.back() = tile.subspan(kTileProofBytes);
+        tensor.stored_bytes += tile.size();
+    }
+    return {};
+}
+
+Result<BlockBody> read_blocks(const SafetensorsHeader& header, std::span<const std::byte> data,
+                              const HeldSlices* held = nullptr) {
     const SafetensorsEntry* blocks = header.find(kBlocksTensor);
     const SafetensorsEntry* packed = header.find(kDirectoryTensor);
     const auto is_flat_bytes = [](const SafetensorsEntry* entry) {
@@ -93,8 +144,11 @@ Result<BlockBody> read_blocks(const SafetensorsHeader& header, std::span<const s
     WISP_ASSIGN(const std::uint64_t plain_bytes,
                 metadata_number(header.metadata, kDirectorySizeKey));
     const auto block_bytes = bytes_of(*blocks);
+    WISP_ASSIGN(const unsigned slices, read_slices(header));
     WISP_ASSIGN(DeltaDirectory directory,
-                parse_directory(bytes_of(*packed), plain_bytes, block_bytes.size()));
+                parse_directory(bytes_of(*packed), plain_bytes, block_bytes.size(), slices));
+    const auto offsets =
+        slices > 0 ? tile_offsets(directory) : std::vector<std::vector<std::uint64_t>>();
     BlockBody body;
     body.log2_block_elements = directory.log2_block_elements;
     body.payload_bytes = block_bytes.size();
@@ -104,6 +158,12 @@ Result<BlockBody> read_blocks(const SafetensorsHeader& header, std::span<const s
         tensor.info = std::move(listed.info);
         tensor.shape_known = true;
         tensor.changed_elements = listed.changed_elements;
+        tensor.cut = slices > 0 ? listed.cut : TensorCut{directory.log2_block_elements, 1};
+        if (slices > 0) {
+            WISP_TRY(take_tiles(listed, offsets[body.tensors.size()], block_bytes, held, tensor));
+            body.tensors.push_back(std::move(tensor));
+            continue;
+        }
         for (const std::uint64_t size : listed.block_bytes) {
             tensor.blocks.push_back(block_bytes.subspan(at, static_cast<std::size_t>(size)));
             at += static_cast<std::size_t>(size);
@@ -200,6 +260,9 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
         if (auto read = read_sealed_facts(header.metadata, form, delta.facts_); !read) {
             return name_file(std::move(read).error());
         }
+        if (header.metadata.contains(std::string(kSlicesKey)) && *codec != Codec::kSwift) {
+            return name_file({ErrorKind::kCorrupt, "it is sliced, but not of the codec swift"});
+        }
     }
     if (form == FileForm::kBlocks) {
         auto body = read_blocks(header, data);
@@ -238,6 +301,69 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
 Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path) {
     WISP_ASSIGN(MappedFile mapped, MappedFile::open(path));
     WISP_ASSIGN(VerifiedDelta delta, verify_delta(mapped.bytes(), path.string()));
+    delta.mapped_ = std::move(mapped);
+    return delta;
+}
+
+Result<DeltaHead> parse_delta_head(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                   std::string_view label) {
+    WISP_ASSIGN(const SafetensorsHeader header, parse_safetensors_head(head, file_bytes, label));
+    const SafetensorsEntry* blocks = header.find(kBlocksTensor);
+    const SafetensorsEntry* packed = header.find(kDirectoryTensor);
+    if (header.entries.size() != 2 || blocks == nullptr || packed == nullptr) {
+        return corrupt("a head that is not of a delta");
+    }
+    WISP_ASSIGN(const unsigned slices, read_slices(header));
+    const auto rest = head.subspan(static_cast<std::size_t>(header.data_offset));
+    if (slices == 0 || packed->end != rest.size()) {
+        return corrupt("a head that is not of a sliced delta");
+    }
+    WISP_ASSIGN(const std::uint64_t plain_bytes,
+                metadata_number(header.metadata, kDirectorySizeKey));
+    DeltaHead parsed;
+    WISP_ASSIGN(parsed.directory,
+                parse_directory(rest, plain_bytes, blocks->end - blocks->begin, slices));
+    parsed.blocks_at = header.data_offset + blocks->begin;
+    return parsed;
+}
+
+std::optional<std::uint64_t> head_bytes_of(std::span<const std::byte> file) {
+    const auto header = parse_safetensors(file, "");
+    if (!header || !header->metadata.contains(std::string(kSlicesKey))) return std::nullopt;
+    const SafetensorsEntry* directory = header->find(kDirectoryTensor);
+    if (directory == nullptr || directory->begin != 0) return std::nullopt;
+    return header->data_offset + directory->end;
+}
+
+Result<VerifiedDelta> verify_delta_slices(const std::filesystem::path& path,
+                                          const HeldSlices& held) {
+    WISP_ASSIGN(MappedFile mapped, MappedFile::open(path));
+    const std::string label = path.string();
+    WISP_ASSIGN(SafetensorsHeader header, parse_safetensors(mapped.bytes(), label));
+    VerifiedDelta delta;
+    const auto read = [&]() -> Result<BlockBody> {
+        WISP_ASSIGN(delta.facts_.codec, check_block_version(header.metadata));
+        WISP_TRY(read_sealed_facts(header.metadata, FileForm::kBlocks, delta.facts_));
+        if (!header.metadata.contains(std::string(kSlicesKey)) ||
+            delta.facts_.codec != Codec::kSwift) {
+            return corrupt("it is not sliced");
+        }
+        return read_blocks(
+            header, mapped.bytes().subspan(static_cast<std::size_t>(header.data_offset)), &held);
+    };
+    auto body = read();
+    if (!body) {
+        Error error = std::move(body).error();
+        error.text = fmt::format("delta {}: {}; fetch it again", shown(label), error.text);
+        return std::unexpected(std::move(error));
+    }
+    delta.sealed_ = delta.partial_ = true;
+    delta.tensors_ = std::move(body->tensors);
+    delta.log2_block_elements_ = body->log2_block_elements;
+    delta.payload_bytes_ = body->payload_bytes;
+    delta.label_ = label;
+    delta.metadata_ = std::move(header.metadata);
+    delta.file_bytes_ = mapped.bytes().size();
     delta.mapped_ = std::move(mapped);
     return delta;
 }

@@ -72,8 +72,8 @@ class ListWriter {
           workers_(thread_count(threads)) {}
     static Result<ListWriter> create(const Weights& base, const std::filesystem::path& delta,
                                      const DiffOptions& options) {
-        WISP_ASSIGN(DeltaWriter writer,
-                    DeltaWriter::create(delta, options.codec, base.schema(), kLog2BlockElements));
+        WISP_ASSIGN(DeltaWriter writer, DeltaWriter::create(delta, options.codec, base.schema(),
+                                                            kLog2BlockElements, options.slices));
         return ListWriter(base, std::move(writer), options.threads);
     }
     std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {

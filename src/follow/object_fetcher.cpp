@@ -55,6 +55,19 @@ std::set<std::uint32_t> completed_chunks(const fs::path& path) {
 
 }  // namespace
 
+Result<Location> place_of(const Location& run, const StoredFile& file) {
+    Location from = run;
+    if (file.at.empty()) return from;
+    const auto prefix = resolve_run_path(run.prefix, file.at);
+    if (!prefix) {
+        return fail(ErrorKind::kCorrupt, fmt::format("{} names the run {}, which lies outside its "
+                                                     "bucket",
+                                                     shown(run.url), shown(file.at)));
+    }
+    from.prefix = *prefix;
+    return from;
+}
+
 /// The pieces that a file is fetched in. Memory goes with the parts a commit lists, never with the
 /// sizes it claims for them.
 class ObjectFetcher::Chunks {
@@ -107,16 +120,7 @@ Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
         fs::remove(path, error);
     }
 
-    Location from = run_;
-    if (!file.at.empty()) {
-        const auto prefix = resolve_run_path(run_.prefix, file.at);
-        if (!prefix) {
-            return fail(ErrorKind::kCorrupt, fmt::format("{} names the run {}, which lies outside "
-                                                         "its bucket",
-                                                         shown(run_.url), shown(file.at)));
-        }
-        from.prefix = *prefix;
-    }
+    WISP_ASSIGN(const Location from, place_of(run_, file));
     const fs::path partial = folder_ / (path.filename().string() + std::string(kPartialSuffix));
     const fs::path done = folder_ / (path.filename().string() + std::string(kDoneSuffix));
     WISP_TRY(fetch_chunks(from, file, partial));

@@ -19,7 +19,19 @@ struct FetchCounts {
     std::uint64_t objects = 0;
     double fetch_seconds = 0;
     double verify_seconds = 0;
+
+    FetchCounts& operator+=(const FetchCounts& other) {
+        bytes += other.bytes;
+        objects += other.objects;
+        fetch_seconds += other.fetch_seconds;
+        verify_seconds += other.verify_seconds;
+        return *this;
+    }
 };
+
+/// Where the objects of a file lie: in the run, or in another one of its bucket. kCorrupt when that
+/// is outside.
+Result<Location> place_of(const Location& run, const StoredFile& file);
 
 class ObjectFetcher {
   public:

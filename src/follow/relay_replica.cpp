@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <system_error>
 #include <utility>
@@ -7,8 +8,10 @@
 #include "base/file.hpp"
 #include "base/folder_lock.hpp"
 #include "base/try.hpp"
+#include "checkpoint/needed_tiles.hpp"
 #include "delta/touched_words.hpp"
 #include "kernel/kernels.hpp"
+#include "kernel/mix.hpp"
 #include "wisp/relay.hpp"
 
 namespace wisp {
@@ -27,6 +30,16 @@ class AbsentWeights : public Weights {
   private:
     const Schema* schema_;
 };
+
+ElementRuns runs_in(const std::vector<bool>& wanted) {
+    ElementRuns runs;
+    for (auto at = std::ranges::find(wanted, true); at != wanted.end();) {
+        const auto past = std::find(at, wanted.end(), false);
+        runs.emplace_back(at - wanted.begin(), past - wanted.begin());
+        at = std::find(past, wanted.end(), true);
+    }
+    return runs;
+}
 
 class RelayReplica : public Replica {
   public:
@@ -47,11 +60,18 @@ class RelayReplica : public Replica {
     Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
                               const ReplicaRecord& after) override {
         if (!has_state()) return fail(ErrorKind::kWrongBase, label() + " holds no state yet");
-        WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema_));
+        const auto parts = held();
+        WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, schema_, parts.get()));
         if (chain.size() == 0 || chain.delta(0).facts().base != at_->state) {
             return fail(ErrorKind::kWrongBase,
                         fmt::format("the deltas to step {} do not start from state {}, where {} is",
                                     after.step, to_text(at_->state), label()));
+        }
+        if (parts != nullptr && !chain.all_partial()) {
+            return fail(ErrorKind::kUnsupported,
+                        fmt::format("the delta to step {} is not sliced, so that a host that holds "
+                                    "slices alone cannot decode it",
+                                    after.step));
         }
         WISP_ASSIGN(TouchedWords touched, TouchedWords::of(chain, schema_, options_.threads));
         WISP_ASSIGN(const std::span<std::byte> room, options_.room(touched.tensors()));
@@ -62,7 +82,8 @@ class RelayReplica : public Replica {
         WISP_TRY(options_.ask(at_->state));
         ChainSums sums;
         auto blocks = touched.run(chain, room, sums, options_.threads);
-        if (!blocks && blocks.error().kind == ErrorKind::kCorrupt) {
+        if (!blocks && (blocks.error().kind == ErrorKind::kCorrupt ||
+                        blocks.error().kind == ErrorKind::kWrongBase)) {
             // Its seal holds, so it is the old bits that make no sense.
             return fail(ErrorKind::kWrongBase, foreign_memory(after, blocks.error().text));
         }
@@ -80,7 +101,9 @@ class RelayReplica : public Replica {
                             to_text(proof->result.value_or(StateDigest())), to_text(after.state)));
         }
         const AbsentWeights absent(schema_);
-        WISP_TRY(options_.on_move({&absent, &after, &*blocks, false}));
+        ReplicaMove move{&absent, &after, &*blocks, false, {}};
+        for (const TouchedSums& sum : sums.touched) move.moved_by += sum.after - sum.before;
+        WISP_TRY(options_.on_move(move));
         at_ = after;
         ApplyReport report;
         report.deltas_applied = chain.size();
@@ -107,6 +130,10 @@ class RelayReplica : public Replica {
         auto told = options_.on_adopt(kept, schema_, after);
         if (!told) WISP_TRY(discard());
         return told;
+    }
+
+    std::shared_ptr<const HeldSlices> held() const override {
+        return options_.held ? options_.held() : nullptr;
     }
 
     Result<void> discard() override {
@@ -141,6 +168,37 @@ Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options)
         fs::remove_all(left.path(), ignored);
     }
     return std::make_unique<RelayReplica>(std::move(options), std::move(scratch));
+}
+
+Result<TileRuns> runs_of_tiles(const TensorInfo& tensor, unsigned slices,
+                               std::span<const HeldPart> parts) {
+    const TileGrid grid(tensor, choose_cut(tensor, slices));
+    WISP_ASSIGN(const std::vector<bool> needed, needed_tiles(tensor, grid, parts));
+    std::vector<bool> wanted(static_cast<std::size_t>(element_count_of(tensor)));
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) continue;
+        grid[i].each_run([&](std::uint64_t first, std::uint64_t past) {
+            std::fill(wanted.begin() + static_cast<std::ptrdiff_t>(first),
+                      wanted.begin() + static_cast<std::ptrdiff_t>(past), true);
+        });
+    }
+    TileRuns runs;
+    runs.needed = runs_in(wanted);
+    for (const HeldPart& part : parts) {
+        each_element(part, [&](std::uint64_t element) {
+            wanted[static_cast<std::size_t>(element)] = false;
+        });
+    }
+    runs.missing = runs_in(wanted);
+    return runs;
+}
+
+StateDigest digest_of_words(const TensorInfo& tensor, std::span<const std::uint32_t> indices,
+                            std::span<const std::uint64_t> words) {
+    const TensorSeed seed = seed_of(tensor);
+    StateDigest sum;
+    for (std::size_t i = 0; i < indices.size(); ++i) sum += mix_word(seed, indices[i], words[i]);
+    return sum;
 }
 
 StateDigest digest_of_words(const TensorInfo& tensor, std::uint64_t first_word,

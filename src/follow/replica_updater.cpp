@@ -76,10 +76,11 @@ ReplicaUpdater::ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRe
       replica_(replica),
       at_(at),
       options_(std::move(options)),
-      fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches) {}
+      fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches),
+      slices_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches) {}
 
 Result<void> ReplicaUpdater::tell(Moved moved) {
-    moved.fetched = fetcher_.take_counts();
+    moved.fetched = fetcher_.take_counts() += slices_.take_counts();
     return options_.on_moved ? options_.on_moved(moved) : Result<void>{};
 }
 
@@ -87,8 +88,8 @@ void ReplicaUpdater::avoid(const StoredFile& file) {
     for (const StoredPart& part : file.parts) avoid_.insert(part.key);
 }
 
-Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file) {
-    auto path = fetcher_.fetch(file);
+Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file, bool whole) {
+    auto path = fetch_once(file, whole);
     if (path || !is_lost(path.error())) return path;
     // What is gone is gone; what came damaged may have been so on its way here, once.
     const bool is_corrupt = path.error().kind == ErrorKind::kCorrupt;
@@ -113,7 +114,7 @@ Result<void> ReplicaUpdater::take(const LogEntry& next) {
     }
     Moved moved;
     if (commit.delta) {
-        WISP_ASSIGN(const fs::path delta, fetcher_.fetch(*commit.delta));
+        WISP_ASSIGN(const fs::path delta, fetch_once(*commit.delta, false));
         const Stopwatch timer;
         WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
         moved.apply_seconds = timer.seconds();
@@ -252,11 +253,13 @@ Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_all(Lineage& hi
     if (plan.anchor) {
         for (const StoredFile& file : plan.anchor->files) WISP_TRY(fetch(file));
     }
+    // A state that is put together here needs all of each delta.
+    const bool whole = plan.start != FetchPlan::Start::kHere;
     std::vector<Stage> stages;
     for (const FetchStep& fetch_step : plan.steps) {
         if (!fetch_step.merged_delta) {
             const std::size_t known = damaged_.size();
-            auto walked = fetch_walk(history, fetch_step, stages);
+            auto walked = fetch_walk(history, fetch_step, whole, stages);
             if (walked) continue;
             const bool may_be_well = damaged_.size() > known;
             if (is_lost(walked.error()) && !may_be_well) {
@@ -264,13 +267,13 @@ Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_all(Lineage& hi
             }
             return std::unexpected(std::move(walked).error());
         }
-        WISP_ASSIGN(fs::path delta, fetch(*fetch_step.merged_delta));
+        WISP_ASSIGN(fs::path delta, fetch(*fetch_step.merged_delta, whole));
         stages.push_back({std::move(delta), fetch_step.to});
     }
     return stages;
 }
 
-Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch_step,
+Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch_step, bool whole,
                                         std::vector<Stage>& stages) {
     StateName state = fetch_step.from;
     WISP_ASSIGN(const auto entries, history.between(fetch_step.from.seq, fetch_step.to.seq));
@@ -281,7 +284,7 @@ Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch
             return fail(ErrorKind::kGap, fmt::format("commit {} starts a new chain", commit.seq));
         }
         if (commit.delta) {
-            WISP_ASSIGN(fs::path delta, fetch(*commit.delta));
+            WISP_ASSIGN(fs::path delta, fetch(*commit.delta, whole));
             stages.push_back({std::move(delta), commit.state});
         }
         state = commit.state;

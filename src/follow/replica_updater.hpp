@@ -9,6 +9,7 @@
 
 #include "follow/fetch_plan.hpp"
 #include "follow/object_fetcher.hpp"
+#include "follow/slice_fetcher.hpp"
 #include "log/lineage.hpp"
 #include "wisp/replica.hpp"
 
@@ -65,9 +66,14 @@ class ReplicaUpdater {
     Error no_way(const Manifest& manifest, const StateName& target) const;
     Result<void> carry_out(Lineage& history, const StateName& target, const FetchPlan& plan);
     Result<std::vector<Stage>> fetch_all(Lineage& history, const FetchPlan& plan);
-    Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step,
+    Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step, bool whole,
                             std::vector<Stage>& stages);
-    Result<std::filesystem::path> fetch(const StoredFile& file);
+    Result<std::filesystem::path> fetch(const StoredFile& file, bool whole = true);
+    /// Of a sliced delta only what the replica needs, unless `whole`.
+    Result<std::filesystem::path> fetch_once(const StoredFile& file, bool whole) {
+        const auto held = whole || !file.head ? nullptr : replica_.held();
+        return held == nullptr ? fetcher_.fetch(file) : slices_.fetch(file, *held);
+    }
     void avoid(const StoredFile& file);
     std::size_t known_losses() const { return avoid_.size() + damaged_.size(); }
     Result<std::filesystem::path> build_start(const FetchPlan& plan);
@@ -86,6 +92,7 @@ class ReplicaUpdater {
     ReplicaRecord& at_;
     ReplicaUpdaterOptions options_;
     ObjectFetcher fetcher_;
+    SliceFetcher slices_;
     std::set<std::string> avoid_;    // as in FetchPlanRequest
     std::set<std::string> damaged_;  // keys of files that came damaged once
     std::optional<StateDigest> base_digest_;

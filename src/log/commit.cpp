@@ -41,6 +41,7 @@ Json to_json(const StoredFile& file) {
     if (!file.name.empty()) json["name"] = file.name;
     if (!file.at.empty()) json["at"] = file.at;
     if (file.interleaved) json["interleaved"] = true;
+    if (file.head) json["head"] = {{"bytes", file.head->bytes}, {"sha256", file.head->sha256}};
     json["parts"] = Json::array();
     for (const StoredPart& part : file.parts) {
         json["parts"].push_back(
@@ -106,6 +107,13 @@ StoredFile parse_file(FieldReader in) {
         file.parts.push_back(std::move(stored));
     }
     if (file.parts.empty()) in.refuse("a file without parts");
+    if (in.has("head")) {
+        FieldReader head = in.object("head");
+        file.head = StoredHead{head.number("bytes"), head.hex("sha256", kHashDigits)};
+        if (in.ok() && (file.interleaved || file.head->bytes == 0 || file.head->bytes > total)) {
+            in.refuse("the head of a file that has none");
+        }
+    }
     return file;
 }
 

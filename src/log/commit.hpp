@@ -13,29 +13,12 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "log/stored_file.hpp"
 #include "wisp/result.hpp"
 #include "wisp/run.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
-
-/// One object of the bucket.
-struct StoredPart {
-    std::string key;
-    std::uint64_t bytes = 0;
-    std::string sha256;
-    friend bool operator==(const StoredPart&, const StoredPart&) = default;
-};
-
-/// A file, cut into one or more objects in order; or interleaved of them: delta/interleave.hpp.
-struct StoredFile {
-    std::string name;  // inside a checkpoint folder; empty for deltas
-    std::string at;    // path to the run that holds it, "../other"; empty: this run
-    std::vector<StoredPart> parts;
-    bool interleaved = false;
-    std::uint64_t bytes() const;  // in the bucket
-    friend bool operator==(const StoredFile&, const StoredFile&) = default;
-};
 
 /// A state of the weights as the log sees it.
 struct StateName {

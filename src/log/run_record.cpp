@@ -20,6 +20,9 @@ constexpr std::uint64_t kVersion = 1;
 constexpr std::string_view kExclusive = "exclusive";
 constexpr std::string_view kSingleWriter = "single_writer";
 constexpr std::size_t kRunDigits = 32;
+// What fits into the engines of one host needs no slices, which cost some hundredths of the bytes.
+constexpr std::uint64_t kSlicedFrom = std::uint64_t{64} << 30;
+constexpr unsigned kSlicesBySize = 4;
 
 }  // namespace
 
@@ -30,6 +33,7 @@ std::string write_run_record(const RunRecord& record) {
                                    {"created_ms", record.created_ms},
                                    {"mode", record.exclusive ? kExclusive : kSingleWriter},
                                    {"codec", name_of(record.codec)}};
+    if (record.slices) json["slices"] = *record.slices;
     if (!record.roots.empty()) json["roots"] = nlohmann::json::array();
     for (const PublicKey& root : record.roots) json["roots"].push_back(root.to_text());
     if (record.origin) {
@@ -64,6 +68,12 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     const std::string codec = in.text("codec");
     record.codec = parse_codec(codec).value_or(Codec::kPlain);
     if (!holds_blocks(record.codec)) in.refuse("the unknown codec " + shown(codec));
+    if (in.has("slices")) {
+        const std::uint64_t slices = in.number("slices");
+        if (slices > limits::kSlices) in.refuse("too many slices");
+        if (slices > 0 && record.codec != Codec::kSwift) in.refuse("slices of another codec");
+        record.slices = static_cast<unsigned>(slices);
+    }
     for (const auto& value : in.array("roots", limits::kRootKeys)) {
         auto root = PublicKey::parse(value.is_string() ? value.get<std::string>() : "");
         if (root) {
@@ -81,6 +91,11 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     }
     if (!problem.empty()) return broken(problem);
     return record;
+}
+
+unsigned slices_of(const RunRecord& record, std::uint64_t weight_bytes) {
+    if (record.codec != Codec::kSwift) return 0;
+    return record.slices.value_or(weight_bytes >= kSlicedFrom ? kSlicesBySize : 0);
 }
 
 std::string run_id_of(std::string_view text) {

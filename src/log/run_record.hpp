@@ -21,6 +21,8 @@ struct RunRecord {
     std::int64_t created_ms = 0;
     bool exclusive = true;        // false: single-writer mode
     Codec codec = kDefaultCodec;  // compact or swift: of whatever is written into the run
+    /// As DiffOptions has it; nothing: by how large the weights are. See slices_of().
+    std::optional<unsigned> slices;
     /// Whose signature, or whose certificate's, every commit must carry; none: the run is unsigned.
     /// The run's identity covers them, so that they are as old and as fixed as the run itself.
     std::vector<PublicKey> roots;
@@ -32,6 +34,9 @@ struct RunRecord {
     };
     std::optional<Origin> origin;
 };
+
+/// How many slices the deltas of the run are cut into, for weights of this size.
+unsigned slices_of(const RunRecord& record, std::uint64_t weight_bytes);
 
 std::string write_run_record(const RunRecord& record);
 /// kCorrupt, kUnsupported.

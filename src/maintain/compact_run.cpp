@@ -81,6 +81,7 @@ class Compactor {
             WISP_ASSIGN(const Checkpoint base, Checkpoint::open(work_ / "replica"));
             DiffOptions merging;
             merging.codec = history_.log().record().codec;
+            merging.slices = slices_of(history_.log().record(), base.schema().total_bytes());
             merging.threads = options_.threads;
             merging.step = piece.to.step;
             merging.progress = options_.progress;

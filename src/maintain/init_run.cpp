@@ -188,6 +188,7 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
                                                      name_of(*options.codec)));
     }
     record.codec = options.codec.value_or(kDefaultCodec);
+    record.slices = options.slices;
     WISP_ASSIGN(record.roots, roots_of(options));
     std::optional<CommitLog> other;
     std::optional<Origin> origin;
@@ -201,11 +202,20 @@ Result<InitReport> init_run(const Location& where, const InitOptions& options) {
         }
         WISP_ASSIGN(other, CommitLog::open(*options.branch_of, options.run));
         if (!options.codec) record.codec = other->record().codec;
+        if (!options.slices && record.codec == Codec::kSwift) {
+            record.slices = other->record().slices;
+        }
         WISP_ASSIGN(origin, find_origin(*other, where, options.branch_step));
         record.origin = RunRecord::Origin{run_path_between(where.prefix, options.branch_of->prefix),
                                           other->run(), origin->entry.commit.state.seq};
         report.branch_step = origin->entry.commit.state.step;
         report.shared_bytes = origin->bytes;
+    }
+    if (record.slices.value_or(0) > limits::kSlices ||
+        (record.slices.value_or(0) > 0 && record.codec != Codec::kSwift)) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("a run of the codec swift can have up to {} slices, others none",
+                                limits::kSlices));
     }
     const std::string text = write_run_record(record);
     WISP_ASSIGN(const Created created, where.store->create(where.key(kRunKey), as_bytes(text)));

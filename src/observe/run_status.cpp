@@ -48,6 +48,13 @@ Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t
     return lines;
 }
 
+Result<unsigned> read_slices(const Location& where, std::uint64_t weight_bytes,
+                             const RunOptions& options) {
+    const StopScope scope(options.stop);
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    return slices_of(log.record(), weight_bytes);
+}
+
 Result<Codec> read_codec(const Location& where, const RunOptions& options) {
     const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));

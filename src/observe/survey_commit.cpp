@@ -58,12 +58,17 @@ Result<std::optional<SurveyedDelta>> read_directory(const Location& where, const
     if (named == header.metadata.end()) return Found();
     const auto codec = parse_codec(named->second);
     if (!codec) return Found();
+    const auto slices = header.metadata.contains(std::string(kSlicesKey))
+                            ? number_in(header.metadata, kSlicesKey)
+                            : std::optional<std::uint64_t>(0);
+    if (!slices || *slices > limits::kSlices) return Found();
     const std::uint64_t size = packed->end - packed->begin;
     if (size > kMostDirectoryBytes || *plain_bytes > 4 * kMostDirectoryBytes) return Found();
     WISP_ASSIGN(const Bytes bytes,
                 read_range(where, part, header.data_offset + packed->begin, size));
     WISP_ASSIGN(DeltaDirectory directory,
-                parse_directory(bytes, *plain_bytes, blocks->end - blocks->begin));
+                parse_directory(bytes, *plain_bytes, blocks->end - blocks->begin,
+                                static_cast<unsigned>(*slices)));
     return SurveyedDelta{*codec, std::move(directory)};
 }
 

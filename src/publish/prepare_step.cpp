@@ -25,6 +25,9 @@ bool StepPublisher::has_baseline(const Schema& schema) const {
 DiffOptions StepPublisher::diff_options(std::uint64_t step) const {
     DiffOptions options;
     options.codec = writer_->log().record().codec;
+    if (const Weights* held = baseline_.weights()) {
+        options.slices = slices_of(writer_->log().record(), held->schema().total_bytes());
+    }
     options.threads = options_.threads;
     options.step = step;
     options.progress = options_.progress;

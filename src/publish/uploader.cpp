@@ -4,6 +4,7 @@
 #include "base/parallel.hpp"
 #include "base/sha256.hpp"
 #include "base/try.hpp"
+#include "delta/verified_delta.hpp"
 
 namespace wisp {
 namespace {
@@ -42,6 +43,12 @@ Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::stri
         std::max<std::uint64_t>(1, (bytes.size() + part_bytes_ - 1) / part_bytes_);
     StoredFile file;
     file.name = std::move(name);
+    if (file.name.empty()) {
+        if (const auto head = head_bytes_of(bytes)) {
+            file.head =
+                StoredHead{*head, to_hex(sha256(bytes.first(static_cast<std::size_t>(*head))))};
+        }
+    }
     WISP_TRY(ordered_parallel<UploadedPart>(
         count, parallel_,
         [&](std::uint64_t index, unsigned) -> Result<UploadedPart> {

@@ -9,13 +9,21 @@
 namespace wisp::testing {
 namespace {
 
+DirectoryTensor listed(TensorInfo info, std::uint64_t changed, std::vector<std::uint64_t> blocks) {
+    DirectoryTensor tensor;
+    tensor.info = std::move(info);
+    tensor.changed_elements = changed;
+    tensor.block_bytes = std::move(blocks);
+    return tensor;
+}
+
 DeltaDirectory example() {
     DeltaDirectory directory;
     directory.log2_block_elements = 6;
-    directory.tensors = {{{"model.0.weight", Dtype::kBf16, {10, 13}}, 7, {5, 0, 9}},
-                         {{"model.0.weight2", Dtype::kF32, {64}}, 64, {300}},
-                         {{"model.1", Dtype::kI64, {}}, 1, {20}},
-                         {{"ä", Dtype::kF4, {130}}, 2, {3, 4}}};
+    directory.tensors = {listed({"model.0.weight", Dtype::kBf16, {10, 13}}, 7, {5, 0, 9}),
+                         listed({"model.0.weight2", Dtype::kF32, {64}}, 64, {300}),
+                         listed({"model.1", Dtype::kI64, {}}, 1, {20}),
+                         listed({"ä", Dtype::kF4, {130}}, 2, {3, 4})};
     return directory;
 }
 
@@ -112,6 +120,35 @@ TEST(DeltaDirectory, RejectsEachBrokenRule) {
 TEST(DeltaDirectory, RefusesAnUnknownDtypeAsUnsupported) {
     EXPECT_EQ(outcome_with([](Plain& p) { p.dtype = 22; }), "unsupported");
     EXPECT_EQ(outcome_with([](Plain& p) { p.dtype = ~0ULL; }), "unsupported");
+}
+
+TEST(DeltaDirectory, OfASlicedDeltaListsTilesAndTheirHashes) {
+    DeltaDirectory directory;
+    directory.log2_block_elements = 8;
+    directory.slices = 2;
+    DirectoryTensor whole = listed({"a", Dtype::kBf16, {100}}, 3, {30});
+    whole.cut = {8, 1};
+    DirectoryTensor strips = listed({"b", Dtype::kBf16, {20, 16}}, 9, {20, 0, 40, 50});
+    strips.cut = {8, 2};
+    DirectoryTensor bands = listed({"c", Dtype::kBf16, {20, 16}}, 9, {60, 70, 0, 80, 90});
+    bands.cut = {6, 1};
+    directory.tensors = {whole, strips, bands};
+    for (DirectoryTensor& tensor : directory.tensors) {
+        for (const std::uint64_t bytes : tensor.block_bytes) {
+            tensor.hashes.emplace_back();
+            if (bytes > 0) tensor.hashes.back().fill(static_cast<std::byte>(bytes));
+        }
+    }
+    const PackedDirectory packed = value_of(write_directory(directory));
+    const DeltaDirectory read = value_of(parse_directory(packed.bytes, packed.plain_bytes, 440, 2));
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(read.tensors[i].cut, directory.tensors[i].cut);
+        EXPECT_EQ(read.tensors[i].block_bytes, directory.tensors[i].block_bytes);
+        EXPECT_EQ(read.tensors[i].hashes, directory.tensors[i].hashes);
+    }
+    // What is not cut comes first, then the first slices of all, then the second ones.
+    using Offsets = std::vector<std::vector<std::uint64_t>>;
+    EXPECT_EQ(tile_offsets(read), (Offsets{{0}, {30, 220, 50, 220}, {90, 150, 220, 270, 350}}));
 }
 
 TEST(DeltaDirectory, RejectsNamesThatDoNotAscend) {

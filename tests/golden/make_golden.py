@@ -20,6 +20,7 @@ from pathlib import Path
 from golden_craft import CORRUPT, HERE, INVALID, ref, save, sparse_block, split_file, WRONG_BASE
 from golden_states import by_hand, EXAMPLE_OLD, NEW, OLD, states, tensor
 from golden_bad import all_bad, bad_integer_classes, bad_wide_steps
+from golden_slices import bad_slices, OLD_SLICES, slices_by_hand
 from golden_swift import bad_swift, swift_block, swift_by_hand, swift_states
 
 
@@ -86,13 +87,15 @@ def main():
                         "swift_block_split": {3}, "swift_far_positions": {4}, "swift_dense_steps": {4}, "block_steps": {5}, "swift_block_steps": {5}, "swift_empty_delta": set()}.items():
         if block_kinds(good[name]) != kinds:
             print(f"{name}: blocks of kinds {block_kinds(good[name])}, not {kinds}")
-    for name, (base, old, new, data) in (by_hand(made) | swift_by_hand(made)).items():
+    for name, (base, old, new, data) in (by_hand(made) | swift_by_hand(made) | slices_by_hand()).items():
         add_good(name, base, old, new, data)
     assert sparse_block("BF16", OLD, NEW, 126, 19, [0, 100, 0]) == split_file(good["example"])[1]["wisp.blocks"][2]
     assert swift_block("BF16", OLD, NEW, 3, 57) == split_file(good["swift_example"])[1]["wisp.blocks"][2]
 
     bad = all_bad(good)
     bad |= {name: (kind, "example", quote, data) for name, (kind, quote, data) in bad_swift().items()}
+    base_for("slices_norm", {"norm": OLD_SLICES["norm"]})
+    bad |= bad_slices()
     old, raw = bad_integer_classes()
     base_for("integers", old)
     bad["block_classes_of_an_integer"] = (CORRUPT, "integers", "low + top at most the largest exponent of the dtype", raw)

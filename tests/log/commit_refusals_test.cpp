@@ -126,6 +126,25 @@ TEST(CommitRefusal, OfPathsToRunsThatAreNone) {
     }
 }
 
+TEST(CommitRefusal, OfHeadsThatAreNotOfTheirFile) {
+    Commit sliced = step_commit();
+    sliced.delta->head = StoredHead{sliced.delta->bytes(), sliced.delta->parts[0].sha256};
+    EXPECT_EQ(value_of(parse_commit(write_commit(sliced), "it")).commit.delta, sliced.delta);
+    const auto with = [&](const char* field, const Json& value) {
+        expect_refused(sliced, [&](Json& json) { json["delta"]["head"][field] = value; }, "head");
+    };
+    with("bytes", 0);
+    with("bytes", sliced.delta->bytes() + 1);
+    expect_refused(sliced, [](Json& json) { json["delta"]["head"]["sha256"] = "12"; }, "sha256");
+    expect_refused(
+        sliced,
+        [](Json& json) {
+            json["must"] = {"interleaved"};
+            json["delta"]["interleaved"] = true;
+        },
+        "head");
+}
+
 TEST(CommitRefusal, OfFilesWithoutPartsAndSizesThatOverflow) {
     expect_refused(
         step_commit(), [](Json& json) { json["delta"]["parts"] = Json::array(); }, "without parts");

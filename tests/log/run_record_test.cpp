@@ -44,6 +44,27 @@ TEST(RunRecord, KeepsEveryField) {
     EXPECT_FALSE(again.origin);
 }
 
+TEST(RunRecord, SaysHowManySlicesItsDeltasHave) {
+    constexpr std::uint64_t kLarge = std::uint64_t{64} << 30;
+    RunRecord record = branch_record();
+    EXPECT_EQ(slices_of(record, kLarge - 1), 0U);
+    EXPECT_EQ(slices_of(record, kLarge), 4U);
+    record.slices = 8;
+    const RunRecord read = value_of(parse_run_record(write_run_record(record), "format.json"));
+    EXPECT_EQ(slices_of(read, 1), 8U);
+    record.slices = 0;
+    EXPECT_EQ(slices_of(record, kLarge), 0U) << "not wanted";
+    record.slices.reset();
+    record.codec = Codec::kCompact;
+    EXPECT_EQ(slices_of(record, kLarge), 0U);
+    EXPECT_EQ(outcome_after([](Json& json) { json["slices"] = 65; }), "corrupt");
+    EXPECT_EQ(outcome_after([](Json& json) {
+                  json["codec"] = "compact";
+                  json["slices"] = 4;
+              }),
+              "corrupt");
+}
+
 TEST(RunRecord, ARunIsNamedByTheBytesOfItsRecord) {
     const std::string text = write_run_record(branch_record());
     const std::string run = run_id_of(text);

@@ -181,7 +181,7 @@ class RankHolds:
     label: str
     peers: int  #: ranks of its engine on this host, itself among them
     parts: dict[str, tuple[Part, ...]]
-    opaque: tuple[str, ...] = ()  #: tensors that it needs whole, at every step that touches them
+    opaque: tuple[str, ...] = ()  #: tensors that it holds otherwise, and needs whole from the feed
 
 
 @dataclass(frozen=True)

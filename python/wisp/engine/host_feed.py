@@ -81,6 +81,7 @@ class Feed:
         self._alone_since = time.monotonic()
         self._shared: SharedState | RelayState = SharedState(folder)
         self._codec = ""  # of the run, once it is known
+        self._slices: int | None = None  # that its deltas are cut into, the same
         self._told_file = ""
         self._proofs: dict[tuple[str, str], list[str]] = {}  # by engine and state: who waits
         self._moves: list[Move] = []
@@ -376,7 +377,16 @@ class Feed:
         self._codec = _native.read_codec(location(settings.run), trust)
         if self._codec == "swift":
             turn = self._shared.turn
-            self._shared = RelayState(self._folder, turn, self._ranks, self._tell_gather)
+            self._shared = RelayState(
+                self._folder, turn, self._ranks, self._tell_gather,
+                lambda size: self._slices_of(size, trust),
+            )  # fmt: skip
+
+    def _slices_of(self, weight_bytes: int, trust: _native.Trust) -> int:
+        if self._slices is None:
+            place = location(self._settings.run)
+            self._slices = _native.read_slices(place, weight_bytes, trust)
+        return self._slices
 
     def _tell_gather(self, message: Gather) -> None:
         with self._lock:

@@ -345,8 +345,9 @@ class RankFollower:
                     f"'{next(iter(plan.shapes), '')}' is its first; serve the model that is trained"
                 )
             self._plan, self._plan_schema = plan, feed.schema
-            opaque = tuple(sorted(plan.opaque))
-            self.link.hold(RankHolds(self.label, self._peers, parts_of(plan), opaque))
+            parts = parts_of(plan)
+            opaque = tuple(sorted({*plan.opaque, *(plan.pieces.keys() - parts.keys())}))
+            self.link.hold(RankHolds(self.label, self._peers, parts, opaque))
         return self._plan
 
     def _stage_newest(self) -> None:

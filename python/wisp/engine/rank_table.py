@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,16 @@ class RankTable:
             self._covered.clear()
             self.changed.notify_all()
 
-    def groups_at(self, state: str, schema: Sequence[TensorEntry]) -> list[RankGroup]:
-        """Engines all of whose ranks stand at this state; those that hold most come first."""
+    def groups_at(
+        self,
+        state: str,
+        schema: Sequence[TensorEntry],
+        sliced: Mapping[str, frozenset[Part]] | None = None,
+    ) -> list[RankGroup]:
+        """Engines all of whose ranks stand at this state; those that hold most come first.
+
+        sliced: of these tensors such parts are all that is wanted.
+        """
         with self.changed:
             engines: dict[str, list[RankHolds]] = {}
             for label, holds in self._holds.items():
@@ -75,15 +83,30 @@ class RankTable:
                 )
                 if standing and len(ranks) >= max(rank.peers for rank in ranks):
                     labels = tuple(sorted(rank.label for rank in ranks))
-                    found.append(RankGroup(labels, self._coverage(ranks, schema)))
+                    found.append(RankGroup(labels, self._coverage(ranks, schema, sliced or {})))
             return sorted(found, key=lambda group: (-len(group.covered), group.labels))
 
-    def _coverage(self, ranks: list[RankHolds], schema: Sequence[TensorEntry]) -> frozenset[str]:
-        key = tuple(sorted(id(rank) for rank in ranks))
+    def _coverage(
+        self,
+        ranks: list[RankHolds],
+        schema: Sequence[TensorEntry],
+        sliced: Mapping[str, frozenset[Part]],
+    ) -> frozenset[str]:
+        key = (*sorted(id(rank) for rank in ranks), id(sliced) if sliced else 0)
         if key not in self._covered:
-            names = [n for n, _, shape in schema if _covers(ranks, n, shape)]
+            names = [
+                n for n, _, shape in schema
+                if (sliced[n] <= _parts(ranks, n) if n in sliced else _covers(ranks, n, shape))
+            ]  # fmt: skip
             self._covered[key] = frozenset(names)
         return self._covered[key]
+
+    def parts(self) -> dict[str, frozenset[Part]]:
+        """What all ranks hold together."""
+        with self.changed:
+            ranks = list(self._holds.values())
+            names = {name for rank in ranks for name in rank.parts}
+            return {name: _parts(ranks, name) for name in names}
 
     def opaque(self) -> set[str]:
         """Tensors that some rank needs whole."""
@@ -147,9 +170,13 @@ class RankTable:
                 self.changed.wait(0.2)
 
 
+def _parts(ranks: list[RankHolds], name: str) -> frozenset[Part]:
+    """Those that several ranks hold count once."""
+    return frozenset(part for rank in ranks for part in rank.parts.get(name, ()))
+
+
 def _covers(ranks: list[RankHolds], name: str, shape: tuple[int, ...]) -> bool:
-    """Parts that several ranks hold count once."""
-    parts: set[Part] = {part for rank in ranks for part in rank.parts.get(name, ())}
+    parts = _parts(ranks, name)
     held = sum(int(np.prod([n for n, _ in dims], dtype=np.int64)) for _, dims in parts)
     elements = int(np.prod(shape, dtype=np.int64))
     if held <= elements:

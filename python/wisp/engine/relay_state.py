@@ -2,7 +2,8 @@
 
 For each step the ranks of one engine are asked for the words that it touches (`Gather`), which
 prove it. A whole state, on disk, is there from the time it was fetched until all ranks have staged
-it. Tensors that no engine holds whole, bit for bit, are kept in shared memory from then on.
+it. Tensors that no engine holds whole, bit for bit, are kept in shared memory from then on; in a
+run whose deltas are sliced, of those that engines spread over hosts only what `held_slices` says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ..errors import UnavailableError
 from ..targets import UNSIGNED, MovedTensor, RelayTarget, element_width
 from ..tensors import TensorEntry
 from .feed_files import MappedState, WriterTurn, map_at_once, state_layout, write_move
-from .feed_messages import Gather, Verified
+from .feed_messages import Gather, Part, Verified
+from .held_slices import HostSlices
 from .rank_table import RankGroup, RankTable
 from .whole_state import WholeState
 
@@ -44,7 +46,12 @@ class RelayState(RelayTarget):
     relay = True
 
     def __init__(
-        self, folder: Path, turn: WriterTurn, ranks: RankTable, tell: Callable[[Gather], None]
+        self,
+        folder: Path,
+        turn: WriterTurn,
+        ranks: RankTable,
+        tell: Callable[[Gather], None],
+        slices_of: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self.schema: tuple[TensorEntry, ...] = ()
         self.file = ""  #: of what is kept
@@ -68,6 +75,9 @@ class RelayState(RelayTarget):
         self._touched: list[tuple[int, int]] = []
         self._room: np.ndarray = np.empty(0, np.uint8)
         self._kept_state: MappedState | None = None
+        self._slices_of = slices_of  # of the run, by the bytes of its weights
+        self._slices: HostSlices | None = None  # if this host needs only parts
+        self._state = ""  # the newest
 
     def start_over(self) -> None:
         """The next state is a whole one."""
@@ -79,6 +89,7 @@ class RelayState(RelayTarget):
         self.whole, self.whole_state, self._since = place, state, {state}
         self.joining = False
         self.rejoin.clear()
+        self._slices, self._state = None, state
         self._keep((), None)
 
     def remove_whole(self) -> None:
@@ -130,10 +141,39 @@ class RelayState(RelayTarget):
             self._take_whole(folder, state)
         self.adopted = True
 
-    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
+    def held(self) -> _native.HeldSlices | None:
+        try:
+            return self._find_held()
+        except (RejoinError, UnavailableError):
+            raise  # as ask() will, in its turn
+        except Exception as error:
+            _log.warning("what this host holds is not known (%s); deltas are fetched whole", error)
+            raise
+
+    def _find_held(self) -> _native.HeldSlices | None:
+        with self._gathering:
+            if self._slices is None and self._state == self.whole_state and self._is_sliced():
+                self._keep_uncovered(self._wait_groups(self._state))
+            if self._slices is None:
+                return None
+            if not self._slices.includes(self._ranks.parts()):
+                _log.info("ranks hold more than before; a whole state is fetched")
+                self.rejoin.set()
+            self._go_on()
+            return self._slices.native
+
+    def _is_sliced(self) -> bool:
+        return self._slices_of(sum(8 * _words_of(entry) for entry in self.schema)) > 0
+
+    def move(
+        self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
+    ) -> None:
         self._room = np.empty(0, np.uint8)
         with self._gathering:
             self._move_kept(entries)
+            if self._slices is not None:
+                self._slices.move(entries, by)
+            self._state = state
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries, with_old=True)
         self._since.add(state)
 
@@ -153,7 +193,7 @@ class RelayState(RelayTarget):
         """Engines that stand at the state. Without a rank that could ever, it is given up."""
         alone_since = time.monotonic()
         while True:
-            groups = self._ranks.groups_at(state, self.schema)
+            groups = self._ranks.groups_at(state, self.schema, self._sliced_parts())
             if groups:
                 return groups
             self._go_on()
@@ -167,13 +207,16 @@ class RelayState(RelayTarget):
             with self._ranks.changed:
                 self._ranks.changed.wait(0.2)
 
+    def _sliced_parts(self) -> dict[str, frozenset[Part]] | None:
+        return None if self._slices is None else self._slices.parts
+
     def _ask(self, state: str) -> None:
         schema = self.schema
         self._silent = set()
         while True:
             groups = self._wait_groups(state)
             groups.sort(key=lambda group: not self._silent.isdisjoint(group.labels))
-            if self.whole_state == state:
+            if self.whole_state == state and self._slices is None:
                 self._keep_uncovered(groups)
             wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
             missing: list[str] = []
@@ -185,6 +228,7 @@ class RelayState(RelayTarget):
                     self._fill_kept(schema[index], self._indices(at, words), at, words)
                 elif group is not None:
                     wanted.setdefault(group, []).append((name, -1, words, at))
+                    self._fill_edges(name, at, words)
                 else:
                     missing.append(name)
                 at += _room_bytes(words)
@@ -223,8 +267,12 @@ class RelayState(RelayTarget):
 
     def _keep_uncovered(self, groups: Sequence[RankGroup]) -> None:
         covered = set().union(*(group.covered for group in groups))
-        wanted = {name for name, _, _ in self.schema if name not in covered} | self._ranks.opaque()
-        missing = sorted(wanted & {name for name, _, _ in self.schema})
+        names = {name for name, _, _ in self.schema}
+        opaque = self._ranks.opaque() & names
+        if self._is_sliced() and not names <= covered | opaque:
+            self._cut(covered, opaque)
+            names = opaque
+        missing = sorted({name for name in names if name not in covered} | opaque)
         if set(missing) <= set(self.kept):
             return
         if missing:
@@ -233,6 +281,26 @@ class RelayState(RelayTarget):
                 "are kept in host memory", len(missing), missing[0],
             )  # fmt: skip
         self._keep(tuple(missing), WholeState(self.whole))
+
+    def _cut(self, covered: set[str], opaque: set[str]) -> None:
+        """From here on this host needs its slices alone."""
+        whole = covered | opaque
+        parts = {name: p for name, p in self._ranks.parts().items() if name not in whole}
+        size = sum(8 * _words_of(entry) for entry in self.schema)
+        state = WholeState(self.whole)
+        self._slices = HostSlices(
+            self.schema, self._slices_of(size), parts, sorted(whole), state.bits
+        )
+        _log.info(
+            "this host holds slices: %d tensors in part, %d whole, of %d; %d bytes at their edges "
+            "are kept in host memory", len(parts), len(whole), len(self.schema),
+            self._slices.edge_bytes,
+        )  # fmt: skip
+
+    def _fill_edges(self, name: str, at: int, words: int) -> None:
+        if self._slices is not None:
+            room = self._room[at + _index_bytes(words) : at + _room_bytes(words)]
+            self._slices.fill(name, self._indices(at, words), room)
 
     def _keep(self, names: tuple[str, ...], source: WholeState | None) -> None:
         old, self.file, self.kept, self._kept_state = self.file, "", names, None
@@ -278,7 +346,7 @@ class RelayState(RelayTarget):
         end = time.monotonic() + _PATIENCE
         with self._gathering:
             while True:  # what ranks say of themselves arrives a little later
-                known = self._ranks.groups_at(state, self.schema)
+                known = self._ranks.groups_at(state, self.schema, self._sliced_parts())
                 groups = [group for group in known if label in group.labels]
                 if groups or time.monotonic() > end:
                     break
@@ -286,19 +354,31 @@ class RelayState(RelayTarget):
                     self._ranks.changed.wait(0.1)
             if not groups:
                 return Verified(label, state, "not all ranks stand at the state; try again")
-            if self.whole_state == state:
+            if self.whole_state == state and self._slices is None:
                 self._keep_uncovered(known)
                 self.turn.give(self.serial)
-            if self.kept and at != state:
+            if (self.kept or self._slices is not None) and at != state:
                 return Verified(label, state, "the feed has gone on; update first")
             total = [0, 0]
             differing: dict[str, int] = {}
-            for batch in self._batches():
-                failed = self._add(batch, state, groups, total, differing)
+            if self._slices is not None:
+                groups = [
+                    group for group in self._ranks.groups_at(state, self.schema, self._slices.parts)
+                    if label in group.labels
+                ]  # fmt: skip
+                failed = self._add_slices(self._slices, state, groups, total, differing)
                 if failed is not None:
                     return Verified(label, state, failed)
+            else:
+                for batch in self._batches():
+                    failed = self._add(batch, state, groups, total, differing)
+                    if failed is not None:
+                        return Verified(label, state, failed)
         found = f"{total[0] % 2**64:016x}{total[1] % 2**64:016x}"
-        if found == state and not differing:
+        is_right = found == state
+        if self._slices is not None:
+            is_right = self._slices.is_digest(np.array([t % 2**64 for t in total], np.uint64))
+        if is_right and not differing:
             return Verified(label, state, None)
         names = ", ".join(differing or groups[0].labels)
         what = "other words than its peers" if differing else f"state {found}, not {state}"
@@ -355,6 +435,37 @@ class RelayState(RelayTarget):
             total[:] = [total[0] + part[0], total[1] + part[1]]
             at += 8 * count
         return failed
+
+    def _add_slices(
+        self, slices: HostSlices, state: str, groups: list[RankGroup], total: list[int],
+        differing: dict[str, int],
+    ) -> str | None:  # fmt: skip
+        """As _add, of all words that this host needs."""
+        for name, words in slices.words():
+            file = f"gather-all-{time.time_ns()}"
+            data = self._make_file(file, _room_bytes(words.size))
+            data[: 4 * words.size].view(np.int32)[:] = words
+            room = data[_index_bytes(words.size) :]
+            group = next((g for g in groups if name in g.covered), None)
+            failed = None
+            if name in self.kept and self._kept_state is not None:
+                _put_words(self._kept_state.bits(name), words, room)
+            elif group is None:
+                failed = f"'{name}' is held by no engine of this host"
+            else:
+                slices.fill(name, words, room)
+                wanted = {group: [(name, -1, words.size, 0)]}
+                failed = self._gather(state, file, wanted) or self._gather(
+                    state, file, wanted, only_compare=True
+                )
+                for label, count in self._ranks.differing(self._asked).items():
+                    differing[label] = differing.get(label, 0) + count
+            (self._folder / file).unlink(missing_ok=True)
+            if failed is not None:
+                return failed
+            part = slices.digest(name, words, room)
+            total[:] = [total[0] + int(part[0]), total[1] + int(part[1])]
+        return None
 
     def _make_file(self, file: str, size: int) -> np.ndarray:
         with open(self._folder / file, "xb") as out:
