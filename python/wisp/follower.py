@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from . import _native
+from .checkpoint_names import NamingRule
 from .errors import InvalidError, UnavailableError
 from .forks import OfOneProcess
 from .runs import TrustedKeys, trust_of
@@ -50,6 +51,7 @@ class Follower(OfOneProcess):
     replica_id: the name under which `wisp.status` shows this follower.
     poll: seconds between looks when nothing is new.
     device: where the target's tensors must be; a tensor elsewhere is an error.
+    names: how the run names the tensors of a transformers model, as of Publisher.
     cast: the target's dtypes differ from the run's (an fp32 module, a bf16 run): write converted
         values, through a copy in host memory.
     own_copy: follow through a copy in host memory even where that is not needed.
@@ -77,6 +79,7 @@ class Follower(OfOneProcess):
         max_staleness: float = 0.0,
         accept_rewind: bool = False,
         device: Any = None,
+        names: NamingRule = "checkpoint",
         cast: bool = False,
         own_copy: bool = False,
         strict: bool = True,
@@ -131,7 +134,10 @@ class Follower(OfOneProcess):
             layout == "trl",
         )
         self._own(self._session)
-        connect(self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device)
+        connect(
+            self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device,
+            names=names,
+        )  # fmt: skip
 
     @property
     def step(self) -> int | None:

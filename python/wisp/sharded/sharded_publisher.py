@@ -21,8 +21,9 @@ from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
 from ..optimizer_hooks import OptimizerHooks
 from ..runs import Codec, TrustedKeys
-from ..staging import DtypeRule, unwrapped
+from ..staging import DtypeRule
 from ..stores import RunAddress, location
+from ..tensors import unwrapped
 from .rank_group import RankGroup
 from .round_messages import ShardedReport
 from .rounds import Round, ShardRounds
@@ -45,7 +46,7 @@ class ShardedPublisher(OfOneProcess):
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
-    codec: as of Publisher.
+    names, codec: as of Publisher.
     group: the ranks that hold the model; all if None.
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
@@ -62,6 +63,7 @@ class ShardedPublisher(OfOneProcess):
         model: Any,
         *,
         dtype: DtypeRule = None,
+        names: Literal["checkpoint", "module"] = "checkpoint",
         group: Any = None,
         timeout: float = 600.0,
         open_timeout: float = 3600.0,
@@ -102,7 +104,7 @@ class ShardedPublisher(OfOneProcess):
         known = runs.trust_of(trust, min_serial, run_id)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
-        self._ranks = RankGroup(unwrapped(model), dtype, group, self._timeout, log2)
+        self._ranks = RankGroup(unwrapped(model), dtype, names, group, self._timeout, log2)
         self.rank = self._ranks.rank
         schema = [local.entry for local in self._ranks.locals]
         writer = _native.open_shard_writer(
