@@ -262,7 +262,6 @@ def followed_tensors(model: Any, rule: NamingRule) -> tuple[dict[str, Any], dict
     return named, aliases
 
 
-
 def sharded_views(model: Any, rule: NamingRule) -> tuple[dict[str, View], dict[str, str]]:
     """Where each tensor of the checkpoint lies in a model spread over ranks, and aliases.
 

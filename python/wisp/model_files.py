@@ -37,7 +37,7 @@ class SideFiles:
     ) -> list[str]:
         """The paths; config.json says how the weights are quantised."""
         paths = [os.fspath(path) for path in files]
-        config = quantizer and quantizer.config
+        config = None if quantizer is None else quantizer.config
         if config is None:
             return paths
         return [self._told(p, config) if os.path.basename(p) == "config.json" else p for p in paths]

@@ -116,7 +116,7 @@ def published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
 def _array_dtype(name: str, array: np.ndarray, rule: DtypeRule) -> Any:
     """The same of a numpy array: dtypes of numpy, of ml_dtypes and, by their names, of torch."""
     is_dtype = isinstance(rule, (str, type, np.dtype)) or str(rule).startswith("torch.")
-    wanted = rule if is_dtype else rule(name, array)
+    wanted = rule(name, array) if callable(rule) and not is_dtype else rule
     if wanted is None or (is_dtype and not dtype_text(array).startswith(("F", "BF"))):
         return array.dtype
     return np.dtype(wanted) if isinstance(wanted, (str, type)) else wanted

@@ -106,12 +106,12 @@ def _identity(tensor: Any) -> tuple[Any, ...] | None:
         local = getattr(tensor, "_local_tensor", tensor)
         if tensor.is_meta or local.numel() == 0 or str(tensor.layout) != "torch.strided":
             return None
-        where = (str(tensor.device), local.data_ptr())
-        return (*where, tuple(tensor.shape), tuple(local.stride()), tensor.dtype)
+        seen = (tuple(tensor.shape), tuple(local.stride()), tensor.dtype)
+        return (str(tensor.device), local.data_ptr(), *seen)
     if tensor.size == 0:
         return None
-    where = (tensor.__array_interface__["data"][0],)
-    return (*where, tensor.shape, tensor.strides, tensor.dtype.name)
+    where = tensor.__array_interface__["data"][0]
+    return (where, tensor.shape, tensor.strides, tensor.dtype.name)
 
 
 def unwrapped(model: Any) -> Any:

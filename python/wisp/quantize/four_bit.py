@@ -1,4 +1,4 @@
-"""Schemes with half a byte per element (e2m1), two packed into one; activations stay as they are."""
+"""Schemes with half a byte per element (e2m1), two to a byte; activations stay as they are."""
 
 from __future__ import annotations
 

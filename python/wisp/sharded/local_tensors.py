@@ -109,8 +109,8 @@ class StagedTensors:
         start, end = local.source_held
         if tensor.numel() != end - start:
             raise InvalidError(
-                f"tensor '{local.source}' has {tensor.numel()} elements on this rank, {end - start} "
-                "at first; it was replaced by another: make a new publisher"
+                f"tensor '{local.source}' has {tensor.numel()} elements on this rank, "
+                f"{end - start} at first; it was replaced by another: make a new publisher"
             )
         # Rounded where it lies: what crosses to the host is what is published.
         first = local.offset - start

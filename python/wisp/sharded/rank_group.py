@@ -76,9 +76,7 @@ class RankGroup:
     def _divide(self) -> None:
         """Finds out who holds what, and who codes what."""
         # Of a tied weight with an empty shard no rank can tell; rank 0 always has rows.
-        self._views, self.aliases = self.agree(
-            lambda: sharded_views(self._model, self._naming)
-        )[0]
+        self._views, self.aliases = self.agree(lambda: sharded_views(self._model, self._naming))[0]
 
         rule = self._rule
 
