@@ -77,6 +77,12 @@ def is_transformers(model: object) -> bool:
     return library is not None and isinstance(model, library.PreTrainedModel)
 
 
+def is_adapted(model: object) -> bool:
+    """Whether `model` is one of peft, whose adapters are what is trained."""
+    library = sys.modules.get("peft.peft_model")
+    return library is not None and isinstance(model, library.PeftModel)
+
+
 class Naming:
     """The names under which tensors of `model` are published and followed.
 
@@ -92,13 +98,14 @@ class Naming:
         named_by = model if isinstance(rule, str) else rule
         self._model = model
         self._transformers = named_by if is_transformers(named_by) and rule != "module" else None
+        self._is_adapted = is_adapted(model) and rule == "checkpoint"
         self._planned_for: object = None
         self._plan: dict[str, View | Computed] = {}
         self._aliases: dict[str, str] = {}
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Tensors (views, or ComputedTensor) by name, and further names of tied ones."""
-        named = named_tensors(self._model)
+        named = named_tensors(self._adapter() if self._is_adapted else self._model)
         if self._transformers is None:
             return named.tensors, named.aliases
         for name, tensor in named.tensors.items():
@@ -117,6 +124,13 @@ class Naming:
             {n: self._tensor(n, p, everything, values) for n, p in self._plan.items()},
             self._aliases,
         )
+
+    def _adapter(self) -> dict[str, Any]:
+        """The active adapter as peft would save it; its base is not trained, and not published."""
+        from peft import get_peft_model_state_dict
+
+        adapter = self._model.active_adapter
+        return dict(get_peft_model_state_dict(self._model, adapter_name=adapter))
 
     def _tensor(
         self,

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from .checkpoint_names import is_adapted
+
 if TYPE_CHECKING:
     from .quantize.quantized_sources import Quantizer
 
@@ -68,6 +70,10 @@ class ModelFiles:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="wisp-")
         folder = self._folder.name
+        if is_adapted(model):
+            # Servers load an adapter by its own configuration; the base's would be a lie beside it.
+            model.peft_config[model.active_adapter].save_pretrained(folder)
+            model = None
         for part in (model, processing_class):
             saved = getattr(part, "config", part)
             if hasattr(saved, "save_pretrained"):

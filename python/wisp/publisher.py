@@ -12,10 +12,10 @@ from typing import Any, Literal
 from . import _native, runs
 from .checkpoint_names import Naming, NamingRule
 from .device_diff import DeviceDetector
-from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
+from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
 from .reports import Table
