@@ -8,6 +8,7 @@ fused ones); what is computed is computed when it is read, a few tensors at a ti
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,11 @@ def is_transformers(model: object) -> bool:
     return library is not None and isinstance(model, library.PreTrainedModel)
 
 
+def _saves_otherwise() -> bool:
+    """Whether this transformers (5 and later) saves other tensors than its modules have."""
+    return importlib.util.find_spec("transformers.core_model_loading") is not None
+
+
 def is_adapted(model: object) -> bool:
     """Whether `model` is one of peft, whose adapters are what is trained."""
     library = sys.modules.get("peft.peft_model")
@@ -97,7 +103,8 @@ class Naming:
             raise InvalidError(f"names={type(rule).__name__} is no transformers model")
         named_by = model if isinstance(rule, str) else rule
         self._model = model
-        self._transformers = named_by if is_transformers(named_by) and rule != "module" else None
+        converted = is_transformers(named_by) and rule != "module" and _saves_otherwise()
+        self._transformers = named_by if converted else None
         self._is_adapted = is_adapted(model) and rule == "checkpoint"
         self._planned_for: object = None
         self._plan: dict[str, View | Computed] = {}
@@ -282,7 +289,7 @@ def sharded_views(model: Any, rule: NamingRule) -> tuple[dict[str, View], dict[s
     Only runs of elements can be told apart on ranks that hold rows; others are refused.
     """
     named = named_tensors(model)
-    if rule == "module" or not is_transformers(model):
+    if rule == "module" or not is_transformers(model) or not _saves_otherwise():
         views = {
             name: View(name, tuple(tensor.shape), tuple(tensor.stride()), 0)
             for name, tensor in named.tensors.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -32,7 +33,7 @@ class SideFiles:
     """The files beside full checkpoints; copies of those that have to say more."""
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: str | None = None
 
     def with_quantization(
         self, files: Iterable[str | os.PathLike[str]], quantizer: Quantizer | None
@@ -46,17 +47,20 @@ class SideFiles:
 
     def _told(self, path: str, quantization: dict[str, Any]) -> str:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="wisp-")
-        copy = os.path.join(self._folder.name, "config.json")
+            # Not removed with its publisher: what that has published may still be on its way.
+            self._folder = tempfile.mkdtemp(prefix="wisp-")
+            atexit.register(self.remove)
+        copy = os.path.join(self._folder, "config.json")
         shutil.copyfile(path, copy)
         _change(copy, {"quantization_config": quantization})
         return copy
 
     def remove(self) -> None:
         """Removes the copies."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            atexit.unregister(self.remove)
 
 
 class ModelFiles:
