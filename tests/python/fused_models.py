@@ -8,7 +8,7 @@ import transformers
 
 def _text(**more):
     return {
-        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
         "max_position_embeddings": 128, **more,
     }  # fmt: skip
@@ -16,9 +16,9 @@ def _text(**more):
 
 def _deepseek(**more):
     return _text(
-        num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1,
-        num_experts_per_tok=2, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
-        v_head_dim=16, first_k_dense_replace=1, **more,
+        num_key_value_heads=4, moe_intermediate_size=64, n_routed_experts=4, n_shared_experts=1,
+        num_experts_per_tok=2, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=32,
+        v_head_dim=32, first_k_dense_replace=1, **more,
     )  # fmt: skip
 
 
@@ -33,17 +33,18 @@ def deepseek_v2():
 
 
 def deepseek_v3():
-    config = transformers.DeepseekV3Config(**_deepseek(q_lora_rank=32, n_group=2, topk_group=1))
+    more = {"q_lora_rank": 32, "n_group": 2, "topk_group": 1, "topk_method": "noaux_tc"}
+    config = transformers.DeepseekV3Config(**_deepseek(**more))
     return transformers.DeepseekV3ForCausalLM(config)
 
 
 def qwen3_moe():
-    more = {"head_dim": 16, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+    more = {"head_dim": 32, "moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2}
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**_text(**more)))
 
 
 def gpt_oss():
-    more = {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2}
+    more = {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2}
     return transformers.GptOssForCausalLM(transformers.GptOssConfig(**_text(**more)))
 
 
@@ -55,7 +56,7 @@ def phimoe():
 
 def gemma3():
     config = transformers.Gemma3Config(
-        text_config=_text(head_dim=16, sliding_window=64),
+        text_config=_text(head_dim=32, sliding_window=64),
         vision_config={
             "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
             "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
