@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 #: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
 #: for.
-_SUBMODULES = ("engine", "hf", "plot", "sglang", "sharded", "trl", "vllm")
+_SUBMODULES = (
+    "adapters", "engine", "hf", "plot", "quantize", "sglang", "sharded", "trl", "vllm",
+)  # fmt: skip
 
 __all__ = [
     "Changes",

@@ -14,7 +14,7 @@ import numpy as np
 from . import _native
 from .errors import UnsupportedError
 from .staging import Source, device_module, events_before, item_size
-from .tensors import describe, is_torch
+from .tensors import describe
 
 #: Elements that are compared at a time: bounds what the comparison takes of the device's memory.
 CHUNK_ELEMENTS = 1 << 26
@@ -44,7 +44,7 @@ class DeviceDetector:
     def begin(self, schema: _native.Schema, sources: dict[str, Source]) -> None:
         self._order = [sources[name] for name, _, _ in schema.tensors]
         for source in self._order:
-            if not is_torch(source.tensor) or item_size(source) not in (1, 2, 4, 8):
+            if source.device is None or item_size(source) not in (1, 2, 4, 8):
                 raise UnsupportedError(
                     f"{describe(source.name, source.tensor)} cannot be compared on its device; "
                     "leave device_diff off"
@@ -64,12 +64,12 @@ class DeviceDetector:
         if adopted or not self._baseline:
             self._baseline = []
             for index, source in enumerate(self._order):
-                count = source.tensor.numel()
+                count = source.count
                 host = torch.empty(count * item_size(source), dtype=torch.uint8)
                 if count:
                     self._session.read_baseline(index, host.numpy())
                 wide = _bits(host.view(source.dtype))
-                self._baseline.append(wide.to(source.tensor.device, copy=True))
+                self._baseline.append(wide.to(source.device, copy=True))
             return
         for index, first, positions, new_bits in moves:
             base = self._baseline[index]
@@ -85,12 +85,11 @@ class DeviceDetector:
         self._follow()
         for index, source in enumerate(self._order):
             base = self._baseline[index]
-            if base.device != source.tensor.device:
-                base = self._baseline[index] = base.to(source.tensor.device)
-            flat = source.flat()
-            for first in range(0, flat.numel(), CHUNK_ELEMENTS):
+            if base.device != source.device:
+                base = self._baseline[index] = base.to(source.device)
+            for first in range(0, source.count, CHUNK_ELEMENTS):
                 old = base[first : first + CHUNK_ELEMENTS]
-                new = _bits(flat[first : first + CHUNK_ELEMENTS].to(source.dtype))
+                new = _bits(source.elements(first, old.numel()).to(source.dtype))
                 at = torch.nonzero(new != old).reshape(-1)
                 if at.numel() == 0:
                     continue

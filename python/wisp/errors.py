@@ -129,6 +129,8 @@ _BY_KIND: dict[str, type[Error]] = {
 
 def exception_of(kind: str, text: str, retry_after_ms: int | None = None) -> Error:
     """The exception for an error of the library."""
+    # The library names the flag of its command line; here, a publisher takes over what it opens.
+    text = text.replace("take it back with --take-over", "take it back with a new publisher")
     made = _BY_KIND.get(kind, InternalError)(text)
     made.retry_after_ms = retry_after_ms
     return made

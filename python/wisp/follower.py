@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from . import _native
+from .checkpoint_names import NamingRule
 from .errors import InvalidError, UnavailableError
 from .follow_thread import FollowThread
 from .forks import OfOneProcess
@@ -45,6 +46,7 @@ class Follower(OfOneProcess):
     replica_id: the name under which `wisp.status` shows this follower.
     poll: seconds between looks when nothing is new.
     device: where the target's tensors must be; a tensor elsewhere is an error.
+    names: how the run names the tensors of a transformers model, as of Publisher.
     cast: the target's dtypes differ from the run's (an fp32 module, a bf16 run): write converted
         values, through a copy in host memory.
     own_copy: follow through a copy in host memory even where that is not needed.
@@ -72,6 +74,7 @@ class Follower(OfOneProcess):
         max_staleness: float = 0.0,
         accept_rewind: bool = False,
         device: Any = None,
+        names: NamingRule = "checkpoint",
         cast: bool = False,
         own_copy: bool = False,
         strict: bool = True,
@@ -123,7 +126,10 @@ class Follower(OfOneProcess):
         )
         self._own(self._session)
         self._thread = FollowThread(self._session, self._place.url)
-        connect(self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device)
+        connect(
+            self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device,
+            names=names,
+        )  # fmt: skip
 
     @property
     def step(self) -> int | None:

@@ -15,9 +15,8 @@ from transformers import TrainerCallback
 
 from .model_files import ModelFiles
 from .publisher import Publisher
-from .staging import unwrapped
 from .stores import RunAddress
-from .tensors import is_dtensor
+from .tensors import is_dtensor, unwrapped
 
 __all__ = ["PublishCallback"]
 
@@ -85,8 +84,17 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
             self._publish(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The last weights are published whatever `every` says."""
-        self._publish(state.global_step)
+        """The last weights are published whatever `every` says.
+
+        With load_best_model_at_end the trainer has gone back to those of an earlier checkpoint by
+        now: they are what its user keeps, and become a step of their own.
+        """
+        best = args is not None and args.load_best_model_at_end and state.best_model_checkpoint
+        step = state.global_step
+        if best and step == self._last and not str(best).endswith(f"-{step}"):
+            step += 1
+            logger.info("step %s of %s is the best model, %s", step, self.run, best)
+        self._publish(step)
         self.close()
 
     def close(self) -> None:

@@ -10,17 +10,19 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from . import _native, runs
+from .checkpoint_names import Naming, NamingRule
 from .device_diff import DeviceDetector
 from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
+from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
 from .reports import Table
 from .runs import Codec, TrustedKeys
 from .staging import DtypeRule, ModelTensors, Source, Stager
 from .stores import RunAddress, location
-from .tensors import TensorEntry
+from .tensors import TensorEntry, unwrapped
 
 __all__ = ["PublishStats", "Publisher"]
 
@@ -42,6 +44,13 @@ class Publisher(OfOneProcess):
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
+    names: of a transformers model, "checkpoint" publishes what save_pretrained would write, which
+      is what servers load, "module" the tensors as they are in memory; for a dict of tensors with
+      the names of a transformers model (fp32 masters), that model: what its save_pretrained writes.
+    quantize: publish quantised weights: "fp8_block", "fp8_channel", "int8_channel", "mxfp8",
+      "mxfp4", "nvfp4", a scheme of wisp.quantize with its options, or a function
+      (name, tensor) -> dict of tensors by name, or None for tensors that stay as they are. It sees
+      them in the dtype that `dtype` says. A config.json among the side files gets to say so.
     every: publish at each Nth optimizer step, once attached.
     anchor_every: a full checkpoint every N published steps; "auto" when joining would cost one.
     codec: of a run that is started here, "swift" or "compact", see `wisp.init`; a run that is there
@@ -66,6 +75,8 @@ class Publisher(OfOneProcess):
         model: Any,
         *,
         dtype: DtypeRule = None,
+        names: NamingRule = "checkpoint",
+        quantize: QuantizeRule = None,
         every: int = 1,
         anchor_every: int | Literal["auto"] = "auto",
         codec: Codec | None = None,
@@ -99,7 +110,9 @@ class Publisher(OfOneProcess):
         self._failure_raised = True
         self._hooks = OptimizerHooks(every)
         self._every = every
-        self._tensors = ModelTensors(model, dtype)
+        self._quantizer = quantizer_of(quantize)
+        self._side_files = SideFiles()
+        self._tensors = ModelTensors(Naming(unwrapped(model), names), dtype, self._quantizer)
         _, self._schema = self._tensors.look()
         place = location(run)
         self.url = place.url
@@ -120,7 +133,7 @@ class Publisher(OfOneProcess):
             sign_key,
             certificate,
             {"format": "pt", **self._tensors.aliases},
-            [os.fspath(path) for path in side_files],
+            self._side_files.with_quantization(side_files, self._quantizer),
             scratch,
             expires_after,
             threads,
@@ -138,12 +151,16 @@ class Publisher(OfOneProcess):
     def attach(self, optimizer: Any) -> Publisher:
         """Publishes after each `every` steps of a torch optimizer, until close().
 
-        An empty run gets the weights as they are now first, so that followers can start.
+        An empty run gets the weights as they are now first, so that followers can start. Of several
+        optimizers that are attached (Muon and AdamW), all step before their weights are published.
         """
         if self._published is None:
             self.publish()
-        self._hooks.hang_on(optimizer, lambda: self.publish(self._next_step + self._every - 1))
+        self._hooks.hang_on(optimizer, self._publish_iteration)
         return self
+
+    def _publish_iteration(self) -> None:
+        self.publish(self._next_step + self._every - 1)
 
     def publish(self, step: int | None = None) -> int:
         """Publishes the weights as they are now, as `step`; one after the newest if None.
@@ -206,10 +223,13 @@ class Publisher(OfOneProcess):
         What cannot be committed, after three tries, is logged, or raised with on_error="raise".
         """
         self._require_own()
+        behind = self._hooks.is_behind
         self._hooks.remove()
         if not self._exit_flush.alive:
             return
         try:
+            if behind:
+                self._publish_iteration()
             self._flush_patiently()
         except Exception as error:
             if self._on_error == "raise" or isinstance(error, FencedError):
@@ -217,6 +237,7 @@ class Publisher(OfOneProcess):
             logger.error("the last steps are not in %s: %s", self.url, error)
         finally:
             self._exit_flush.stop()
+            self._side_files.remove()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
@@ -235,6 +256,8 @@ class Publisher(OfOneProcess):
     def __exit__(self, kind: object, *_: object) -> None:
         if self._is_inherited:
             return
+        if kind is not None:
+            self._hooks.remove()  # an iteration may be half done
         try:
             self.close()
         except Exception as error:
@@ -324,7 +347,10 @@ class Publisher(OfOneProcess):
                 )  # fmt: skip
 
     def _note_failure(self, error: Exception) -> None:
-        if self._failure is None or kind_of(self._failure) != kind_of(error):
+        news = self._failure is None or kind_of(self._failure) != kind_of(error)
+        if news and isinstance(error, FencedError):
+            logger.error("nothing more is published to %s: %s", self.url, error)
+        elif news:
             logger.warning(
                 "publishing to %s fails, training goes on and the next step brings what this one "
                 "could not: %s",

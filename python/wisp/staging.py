@@ -11,23 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _native
+from .checkpoint_names import ComputedTensor, Naming
 from .errors import InvalidError, UnsupportedError
-from .tensors import (
-    NamedTensors,
-    byte_view,
-    describe,
-    dtype_text,
-    entries_of,
-    is_dtensor,
-    is_torch,
-    named_tensors,
-    shape_of,
-)
+from .tensors import byte_view, describe, dtype_text, is_dtensor, is_torch, shape_of
+
+if TYPE_CHECKING:
+    from .quantize.quantized_sources import Quantizer
 
 #: Bytes of one staging buffer; there are two.
 GROUP_BYTES = 64 << 20
@@ -36,17 +30,6 @@ GROUP_BYTES = 64 << 20
 DtypeRule = Any | Callable[[str, Any], Any] | None
 
 Piece = tuple[int, int, np.ndarray, bool]
-
-
-def unwrapped(model: Any) -> Any:
-    """The module inside torch.compile, DistributedDataParallel and the like."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = model.module
-        if inner is None:
-            return model
-        model = inner
 
 
 @dataclass(frozen=True)
@@ -58,49 +41,112 @@ class Source:
     dtype: Any
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def count(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def device(self) -> Any:
+        """Of torch tensors; None for numpy."""
+        return getattr(self.tensor, "device", None) if is_torch(self.tensor) else None
+
+    @property
     def is_cast(self) -> bool:
-        return bool(self.dtype != self.tensor.dtype)
+        return dtype_name(self.dtype) != dtype_name(self.tensor.dtype)
 
     @property
     def in_place(self) -> bool:
         """Whether the library can read it where it lies, rounding it if need be."""
         if not is_torch(self.tensor):
-            return not self.is_cast and bool(self.tensor.flags.c_contiguous)
-        if self.tensor.device.type != "cpu" or not self.tensor.is_contiguous():
+            contiguous = bool(self.tensor.flags.c_contiguous)
+        elif self.tensor.device.type != "cpu":
             return False
-        return not self.is_cast or self.rounds
+        else:
+            contiguous = self.tensor.is_contiguous()
+        return contiguous and (not self.is_cast or self.rounds)
 
     @property
     def rounds(self) -> bool:
-        return str(self.tensor.dtype).endswith("float32") and str(self.dtype).endswith("bfloat16")
+        return (dtype_name(self.tensor.dtype), dtype_name(self.dtype)) == ("float32", "bfloat16")
 
-    def flat(self) -> Any:
-        """All elements in order; a copy only of tensors that are not contiguous."""
+    def elements(self, first: int, count: int) -> Any:
+        """Elements of the flat tensor, before the cast. A copy, of rows that hold them, only where
+        the tensor is not contiguous."""
         tensor = self.tensor.detach() if is_torch(self.tensor) else self.tensor
-        return tensor.reshape(-1)
+        contiguous = tensor.is_contiguous() if is_torch(tensor) else tensor.flags.c_contiguous
+        while not contiguous and tensor.shape[0] == 1:
+            tensor = tensor[0]
+        if contiguous or tensor.ndim < 2:
+            return tensor.reshape(-1)[first : first + count]
+        row = self.count // tensor.shape[0]
+        low, high = first // row, -(-(first + count) // row)
+        return tensor[low:high].reshape(-1)[first - low * row : first - low * row + count]
+
+
+@dataclass(frozen=True)
+class MadeSource(Source):
+    """A tensor that is made when it is read: `tensor` has its shape, dtype and device only."""
+
+    make: Callable[[int, int], Any]
+
+    @property
+    def device(self) -> Any:
+        return self.tensor.device
+
+    @property
+    def in_place(self) -> bool:
+        return False
+
+    def elements(self, first: int, count: int) -> Any:
+        return self.make(first, count)
 
 
 def published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
     """The dtype that followers get `tensor` in."""
-    if rule is None or not is_torch(tensor):
+    if rule is None:
         return tensor.dtype
+    if not is_torch(tensor) and isinstance(tensor, np.ndarray):
+        return _array_dtype(name, tensor, rule)
     if callable(rule) and not isinstance(rule, type(tensor.dtype)):
         wanted = rule(name, tensor)
         return tensor.dtype if wanted is None else wanted
-    return rule if tensor.is_floating_point() else tensor.dtype
+    return rule if tensor.dtype.is_floating_point else tensor.dtype
 
 
-def sources_of(model: Any, rule: DtypeRule) -> tuple[dict[str, Source], dict[str, str]]:
+def _array_dtype(name: str, array: np.ndarray, rule: DtypeRule) -> Any:
+    """The same of a numpy array: dtypes of numpy, of ml_dtypes and, by their names, of torch."""
+    is_dtype = isinstance(rule, (str, type, np.dtype)) or str(rule).startswith("torch.")
+    wanted = rule(name, array) if callable(rule) and not is_dtype else rule
+    if wanted is None or (is_dtype and not dtype_text(array).startswith(("F", "BF"))):
+        return array.dtype
+    return np.dtype(wanted) if isinstance(wanted, (str, type)) else wanted
+
+
+def sources_of(naming: Naming, rule: DtypeRule) -> tuple[dict[str, Source], dict[str, str]]:
     """The model's tensors by name, and the aliases of tied ones. Looked up anew at each publish."""
-    named: NamedTensors = named_tensors(unwrapped(model))
-    sources = {}
-    for name, tensor in named.tensors.items():
+    named, aliases = naming.tensors()
+    sources: dict[str, Source] = {}
+    for name, tensor in named.items():
+        dtype = published_dtype(name, tensor, rule)
+        if isinstance(tensor, ComputedTensor):
+            sources[name] = _computed(name, tensor, dtype)
+            continue
         if is_dtensor(tensor):
             raise InvalidError(f"{describe(name, tensor)} is sharded; use wisp.ShardedPublisher")
         if is_torch(tensor) and tensor.is_meta:
             raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
-        sources[name] = Source(name, tensor, published_dtype(name, tensor, rule))
-    return sources, named.aliases
+        sources[name] = Source(name, tensor, dtype)
+    return sources, aliases
+
+
+def _computed(name: str, tensor: ComputedTensor, dtype: Any) -> Source:
+    def make(first: int, count: int) -> Any:
+        return tensor.value().reshape(-1)[first : first + count]
+
+    return MadeSource(name, tensor, dtype, make)
 
 
 def _torch_place(tensor: Any) -> tuple[Any, ...]:
@@ -131,9 +177,10 @@ class ModelTensors:
     what is kept of it would keep the old memory alive.
     """
 
-    def __init__(self, model: Any, rule: DtypeRule) -> None:
-        self._model = model
+    def __init__(self, naming: Naming, rule: DtypeRule, quantizer: Quantizer | None = None) -> None:
+        self._naming = naming
         self._rule = rule
+        self._quantizer = quantizer
         self._known: list[tuple[str, Any, Callable[[Any], tuple[Any, ...]], Any]] | None = None
         # A function may answer something else next time.
         self._keeps = rule is None or not callable(rule) or type(rule).__module__ == "torch"
@@ -143,15 +190,19 @@ class ModelTensors:
 
     def look(self) -> tuple[dict[str, Source], _native.Schema]:
         """The same objects as last time if nothing has changed but the weights."""
-        entries = entries_of(unwrapped(self._model))
+        entries = self._naming.entries()
         if self._schema is not None and self._known is not None:
             if self._is_known(entries):
                 return self._sources, self._schema
             self._keeps = False
-        self._sources, self.aliases = sources_of(entries, self._rule)
+        self._sources, self.aliases = sources_of(self._naming, self._rule)
+        if self._quantizer is not None:
+            self._sources = self._quantizer.sources(self._sources)
         self._schema = schema_of(self._sources)
         self._known = None
-        if self._keeps and all(map(_is_plain, entries.values())):
+        # What is made when it is read may remember what it made.
+        plain = all(type(source) is Source for source in self._sources.values())
+        if self._keeps and plain and all(map(_is_plain, entries.values())):
             self._known = []
             for name, tensor in entries.items():
                 place = _torch_place if is_torch(tensor) else _array_place
@@ -181,7 +232,7 @@ def schema_of(sources: dict[str, Source]) -> _native.Schema:
     """Names, dtypes as published, shapes."""
     entries = []
     for source in sources.values():
-        typed = _Typed(source.dtype, source.tensor.shape)
+        typed = _Typed(source.dtype, source.shape)
         try:
             entries.append((source.name, dtype_text(typed), shape_of(typed)))
         except UnsupportedError as error:
@@ -192,7 +243,7 @@ def schema_of(sources: dict[str, Source]) -> _native.Schema:
 @dataclass
 class _Group:
     pieces: list[Piece]
-    staged: list[tuple[Any, Any]]  # (where it comes from, where in the buffer it goes)
+    staged: list[tuple[Source, int, Any]]  # (what, from which element, where in the buffer)
     ready: Any = None
 
 
@@ -217,15 +268,21 @@ class Stager:
             self._order = [sources[name] for name, _, _ in schema.tensors]
             self._whole = None
         self._before = {} if self._whole is not None else events_before(self._order)
+        self._is_at_start = False
         self.restart()
 
     def restart(self) -> None:
+        """Goes back to the first group, which may be on its way already."""
+        if self._is_at_start:
+            return
         self._groups = self._plan()
         self._coming: _Group | None = self._start()
+        self._is_at_start = True
 
     def next(self) -> list[Piece]:
         """The pieces of the next group; what it returned before may be overwritten now."""
         group = self._coming
+        self._is_at_start = False
         if group is None:
             return []
         self._coming = self._start()
@@ -241,12 +298,13 @@ class Stager:
         if group is None or not group.staged:
             return group
         events = {}
-        for source, target in group.staged:
-            if not is_torch(source):
-                target[...] = source
+        for source, first, target in group.staged:
+            if source.device is None:
+                target[...] = source.elements(first, target.size)
                 continue
             with self._beside(source.device) as stream:
-                cast = source if source.dtype == target.dtype else source.to(target.dtype)
+                elements = source.elements(first, target.numel())
+                cast = elements if elements.dtype == target.dtype else elements.to(target.dtype)
                 target.copy_(cast, non_blocking=True)
                 events[source.device] = stream.record_event()
         group.ready = list(events.values())
@@ -264,12 +322,6 @@ class Stager:
                 stream.wait_event(self._before[device])
             yield stream
 
-    def _flat(self, source: Source) -> Any:
-        if not is_torch(source.tensor):
-            return source.flat()
-        with self._beside(source.tensor.device):  # it may be a copy
-            return source.flat()
-
     def _plan(self) -> Iterator[_Group]:
         if self._whole is not None:
             yield _Group(self._whole, [])
@@ -282,8 +334,7 @@ class Stager:
                 view = byte_view(source.name, source.tensor)
                 group.pieces.append((index, 0, view, source.is_cast))
                 continue
-            flat = self._flat(source)
-            count = flat.numel() if is_torch(flat) else flat.size
+            count = source.count
             size = item_size(source)
             first = 0
             while first < count:
@@ -296,7 +347,7 @@ class Stager:
                     continue
                 taken = min(count - first, room * _native.BLOCK_ELEMENTS)
                 target, view = self._buffer(turn, source, used, taken, size)
-                group.staged.append((flat[first : first + taken], target))
+                group.staged.append((source, first, target))
                 group.pieces.append((index, first, view, False))
                 # The next one starts on a cache line.
                 used = -(-(used + taken * size) // 64) * 64
@@ -310,13 +361,13 @@ class Stager:
         self, turn: int, source: Source, used: int, count: int, size: int
     ) -> tuple[Any, np.ndarray]:
         """Room for `count` elements: as the tensor that is copied to, and as bytes."""
-        if not is_torch(source.tensor):
+        if source.device is None:
             raw = self._buffers.setdefault((False, turn), np.empty(self._group_bytes, np.uint8))
             view = raw[used : used + count * size]
-            return view.view(source.dtype), view
+            return view.view(numpy_dtype(source)), view
         import torch
 
-        pinned = source.tensor.device.type == "cuda"
+        pinned = source.device.type == "cuda"
         key = (True, turn + 2 * pinned)
         if key not in self._buffers:
             self._buffers[key] = torch.empty(
@@ -326,10 +377,26 @@ class Stager:
         return part.view(source.dtype), part.numpy()
 
 
+def dtype_name(dtype: Any) -> str:
+    """`bfloat16` for torch's, numpy's and ml_dtypes' type of that name."""
+    return str(dtype).removeprefix("torch.")
+
+
+def numpy_dtype(source: Source) -> np.dtype[Any]:
+    """What numpy writes the source as."""
+    try:
+        return np.dtype(dtype_name(source.dtype))
+    except TypeError:
+        raise UnsupportedError(
+            f"numpy cannot write {describe(source.name, source.tensor)} as "
+            f"{dtype_name(source.dtype)}; import ml_dtypes, or hand over torch tensors"
+        ) from None
+
+
 def item_size(source: Source) -> int:
-    if is_torch(source.tensor):
+    if source.device is not None:
         return int(source.dtype.itemsize)
-    return int(np.dtype(source.dtype).itemsize)
+    return int(numpy_dtype(source).itemsize)
 
 
 def device_module(device: Any) -> Any:
@@ -343,7 +410,7 @@ def events_before(sources: Iterable[Source]) -> dict[Any, Any]:
     """By device, what the calling thread has asked of it so far; host memory needs no waiting."""
     events: dict[Any, Any] = {}
     for source in sources:
-        device = source.tensor.device if is_torch(source.tensor) else None
+        device = source.device
         if device is not None and device.type != "cpu" and device not in events:
             events[device] = device_module(device).current_stream(device).record_event()
     return events

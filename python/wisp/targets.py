@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
+from .checkpoint_names import NamingRule, followed_tensors
 from .errors import InvalidError
 from .tensors import (
     TensorEntry,
@@ -18,9 +19,9 @@ from .tensors import (
     dtype_text,
     host_entries,
     is_torch,
-    named_tensors,
     shape_of,
     torch_dtype,
+    unwrapped,
 )
 
 __all__ = ["Changes", "TensorChange"]
@@ -251,6 +252,7 @@ def connect(
     own_copy: bool,
     strict: bool,
     device: Any,
+    names: NamingRule,
 ) -> None:
     """Joins a native session to what the user calls a target."""
     if isinstance(target, (str, os.PathLike)):
@@ -267,10 +269,10 @@ def connect(
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))
         return
-    found = named_tensors(target)
-    everything = dict(found.tensors)
-    for alias, name in found.aliases.items():
-        everything[alias] = found.tensors[name]
+    tensors, aliases = followed_tensors(unwrapped(target), names)
+    everything = dict(tensors)
+    for alias, name in aliases.items():
+        everything[alias] = tensors[name]
     _check_tensors(everything, device)
     torch_only = all(is_torch(tensor) for tensor in everything.values())
     on_host = all(not is_torch(t) or t.device.type == "cpu" for t in everything.values())
@@ -282,7 +284,7 @@ def connect(
         raise InvalidError(
             "cast and own_copy are for torch tensors; numpy arrays are followed in place"
         )
-    required = set(found.tensors) if strict else set()
+    required = set(tensors) if strict else set()
     _into_code(session, TensorTarget(everything, required, cast=cast))
 
 

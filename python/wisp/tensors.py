@@ -46,6 +46,10 @@ TensorEntry = tuple[str, str, tuple[int, ...]]
 HostEntry = tuple[str, str, tuple[int, ...], np.ndarray]
 
 
+#: In the names of a module that torch.compile has wrapped.
+_COMPILED = "_orig_mod."
+
+
 @dataclass(frozen=True)
 class NamedTensors:
     """The tensors of a model, each memory once; `aliases` are further names of tied weights."""
@@ -102,16 +106,36 @@ def _identity(tensor: Any) -> tuple[Any, ...] | None:
         local = getattr(tensor, "_local_tensor", tensor)
         if tensor.is_meta or local.numel() == 0 or str(tensor.layout) != "torch.strided":
             return None
-        return (str(tensor.device), local.data_ptr(), tuple(tensor.shape), tensor.dtype)
+        seen = (tuple(tensor.shape), tuple(local.stride()), tensor.dtype)
+        return (str(tensor.device), local.data_ptr(), *seen)
     if tensor.size == 0:
         return None
-    return (tensor.__array_interface__["data"][0], tensor.shape, tensor.dtype.name)
+    where = tensor.__array_interface__["data"][0]
+    return (where, tensor.shape, tensor.strides, tensor.dtype.name)
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside torch.compile, DistributedDataParallel and the like."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+def state_of(model: Any) -> Any:
+    """The tensors of a module by name, without what torch.compile puts into names of layers."""
+    if not is_module(model):
+        return model
+    state = model.state_dict(keep_vars=True)
+    return {name.replace(_COMPILED, ""): tensor for name, tensor in state.items()}
 
 
 def entries_of(source: Any) -> Mapping[str, Any]:
     """The state dict of a torch module; a mapping as it is."""
-    if is_module(source):
-        source = source.state_dict(keep_vars=True)
+    source = state_of(source)
     if not isinstance(source, Mapping):
         raise InvalidError(
             f"a torch module or a dict of tensors by name is needed, not {type(source).__name__}"

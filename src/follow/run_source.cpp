@@ -7,6 +7,7 @@
 #include "follow/replica_updater.hpp"
 #include "log/heartbeat.hpp"
 #include "log/run_keys.hpp"
+#include "log/run_presence.hpp"
 #include "log/state_search.hpp"
 #include "wisp/control.hpp"
 
@@ -16,7 +17,6 @@ namespace {
 constexpr std::uint64_t kQuietLooks = 8;  // of these, one also asks the hint
 constexpr int kTakenAlone = 2;            // one step behind is common; more is worth a plan
 constexpr Milliseconds kFarewell(500);
-constexpr Milliseconds kPresence(20'000);  // how long a silent run is believed to be there
 
 class RunSource : public FollowSource {
   public:
@@ -57,7 +57,7 @@ class RunSource : public FollowSource {
 
     Result<bool> catch_up(bool thorough) override {
         auto moved = take_steps(thorough);
-        if (moved && !*moved) WISP_TRY(log_.check_presence(kPresence));
+        if (moved && !*moved) WISP_TRY(presence_.check());
         beat("following", moved && *moved && last_heartbeat_ms_ == 0);
         return moved;
     }
@@ -102,7 +102,7 @@ class RunSource : public FollowSource {
     void stand_past(const LogEntry& entry) {
         marked_state_ = entry.commit.state.seq;
         log_.require_serial(at_.certificate_serial);
-        log_.note_presence();
+        presence_.note();
     }
 
     /// By the next commits one by one, which costs two requests each; by a plan where that does not
@@ -211,7 +211,7 @@ class RunSource : public FollowSource {
         if (!now && time - last_heartbeat_ms_ < options.heartbeat.count()) return;
         last_heartbeat_ms_ = time;
         // Or it would bring back the prefix of a run that somebody deleted.
-        if (!log_.check_presence(Milliseconds(0))) return;
+        if (!presence_.check(Milliseconds(0))) return;
         const std::string text =
             write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, std::string(status),
                              last_pause_us_, options.heartbeat.count()});
@@ -221,6 +221,7 @@ class RunSource : public FollowSource {
     }
 
     CommitLog log_;
+    RunPresence presence_{log_};
     ReplicaRecord& at_ = progress.at;
     ReplicaUpdater updater_;
     std::uint64_t marked_state_ = 0;  // the state of the commit that the record's mark is at

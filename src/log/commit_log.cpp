@@ -92,23 +92,7 @@ Result<CommitLog> CommitLog::open(const Location& where, const RunOptions& optio
                                 shown(where.url), log.run_, shown(options.expected_run)));
     }
     WISP_TRY(log.load_trust());
-    log.present_ms_ = options.clock->now_ms();
     return log;
-}
-
-Result<void> CommitLog::check_presence(Milliseconds every) {
-    const std::int64_t now = options_.clock->now_ms();
-    if (now >= present_ms_ && now - present_ms_ < every.count()) return {};
-    const auto found = where_.store->head(where_.key(kRunKey));
-    if (found) {
-        present_ms_ = now;
-        return {};
-    }
-    if (found.error().kind != ErrorKind::kNotFound) return std::unexpected(found.error());
-    return fail(ErrorKind::kNoRun,
-                fmt::format("the run at {} is gone: its {} was deleted; restore the run, or follow "
-                            "another one",
-                            shown(where_.url), kRunKey));
 }
 
 /// Whose word counts is fixed at the run's birth; a reader may narrow it, never widen it.

@@ -36,12 +36,6 @@ class CommitLog {
     /// Where the log begins: 1, or after the state that a branch starts from.
     std::uint64_t first_seq() const { return record_.origin ? record_.origin->state_seq + 1 : 1; }
 
-    /// kNoRun when format.json is gone: of a run that was deleted every slot is empty, which looks
-    /// like "nothing new". Costs a request, unless it was seen to be there within `every`.
-    Result<void> check_presence(Milliseconds every);
-    /// A commit was found now, so the run is there.
-    void note_presence() { present_ms_ = options_.clock->now_ms(); }
-
     /// Certificates below `serial` are revoked from now on.
     void require_serial(std::uint64_t serial) { min_serial_ = std::max(min_serial_, serial); }
     /// Told of each void or lapsed object that is stepped over, again whenever it is met.
@@ -128,8 +122,7 @@ class CommitLog {
     RunRecord record_;
     std::vector<PublicKey> keys_;  // whose word counts; empty: the run is unsigned
     std::uint64_t min_serial_ = 0;
-    std::int64_t looked_ms_ = 0;   // when a writer last saw how far the log goes
-    std::int64_t present_ms_ = 0;  // when the run was last seen to be there
+    std::int64_t looked_ms_ = 0;  // when a writer last saw how far the log goes
     std::function<void(std::uint64_t, const Error&)> told_;
     std::shared_ptr<Random> random_;
 };

@@ -5,20 +5,20 @@
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "log/lineage.hpp"
+#include "log/run_presence.hpp"
 #include "observe/commit_summary.hpp"
 #include "wisp/control.hpp"
 
 namespace wisp {
-namespace {
-
-constexpr Milliseconds kPresence(20'000);  // how long a silent run is believed to be there
-
-}  // namespace
 
 struct RunWatch::State {
     CommitLog log;
+    RunPresence presence{log};
     std::optional<LogEntry> head;
     std::stop_token stop;
+
+    State(CommitLog opened, std::stop_token asked)
+        : log(std::move(opened)), stop(std::move(asked)) {}
 
     /// While the next slot is empty, the head is what it was.
     Result<void> look() {
@@ -27,7 +27,7 @@ struct RunWatch::State {
             return {};
         }
         WISP_ASSIGN(const Slot next, log.next(head->commit.seq));
-        if (next.kind == Slot::Kind::kAbsent) return log.check_presence(kPresence);
+        if (next.kind == Slot::Kind::kAbsent) return presence.check();
         WISP_ASSIGN(auto newer, log.head(head->commit.seq));
         if (newer && newer->commit.seq > head->commit.seq) head = std::move(newer);
         return {};
@@ -42,7 +42,7 @@ RunWatch::~RunWatch() = default;
 Result<RunWatch> RunWatch::open(const Location& where, const RunOptions& options) {
     const StopScope scope(options.stop);
     WISP_ASSIGN(CommitLog log, CommitLog::open(where, options));
-    return RunWatch(std::make_unique<State>(State{std::move(log), std::nullopt, options.stop}));
+    return RunWatch(std::make_unique<State>(std::move(log), options.stop));
 }
 
 const std::string& RunWatch::run() const {

@@ -27,10 +27,11 @@ def trainer(model, folder, callback, **settings):
     text = torch.randint(64, (32, 8))
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=4, learning_rate=1e-3, report_to=[],
-        save_strategy="no", use_cpu=True, disable_tqdm=True, **settings,
+        use_cpu=True, disable_tqdm=True, **{"save_strategy": "no", **settings},
     )  # fmt: skip
     rows = [{"input_ids": row, "labels": row} for row in text]
-    return transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[callback])
+    datasets = {"train_dataset": rows, "eval_dataset": rows}
+    return transformers.Trainer(model, arguments, **datasets, callbacks=[callback])
 
 
 def test_a_trainer_publishes_every_so_many_steps(tmp_path):
@@ -88,3 +89,23 @@ def test_an_exception_out_of_the_training_closes_the_publisher(tmp_path):
         callback.publisher.publish()
     # The same callback serves the next training.
     trainer(tiny_llama(), tmp_path / "out", callback, max_steps=1).train()
+
+
+def test_the_best_model_is_the_last_step(tmp_path):
+    model = tiny_llama()
+    callback = PatientCallback(tmp_path / "run")
+    training = trainer(
+        model, tmp_path / "out", callback, max_steps=3, eval_strategy="steps", eval_steps=1,
+        save_strategy="steps", save_steps=1, load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+    )  # fmt: skip
+    losses = iter([1.0, 2.0, 3.0])
+    evaluate = training.evaluate
+    training.evaluate = lambda *a, **k: evaluate(*a, **k) | {"eval_loss": next(losses)}
+    training.train()
+    assert training.state.best_model_checkpoint.endswith("-1")
+    assert [s.step for s in callback.publisher.stats] == [0, 1, 2, 3, 4]
+    wisp.export(tmp_path / "run", tmp_path / "export")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name

@@ -14,9 +14,11 @@ import wisp
 
 #: Each submodule that documents name, and what it cannot be imported without.
 SUBMODULES = {
+    "adapters": None,
     "engine": None,
     "hf": "transformers",
     "plot": None,
+    "quantize": "torch",
     "sglang": "torch",
     "sharded": "torch",
     "stores": None,

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
 from wisp import staging  # noqa: E402
+from wisp.checkpoint_names import Naming  # noqa: E402
 from wisp.publisher import Publisher  # noqa: E402
 
 TREE = Path(__file__).resolve().parents[2]
@@ -358,7 +359,7 @@ def test_weights_that_move_between_steps_are_found_where_they_are(tmp_path, mode
 
 def test_a_model_that_lies_still_is_looked_at_once():
     model = torch.nn.Linear(4, 4)
-    tensors = staging.ModelTensors(model, torch.bfloat16)
+    tensors = staging.ModelTensors(Naming(model), torch.bfloat16)
     sources, schema = tensors.look()
     with torch.no_grad():
         model.weight.add_(1)
@@ -372,5 +373,112 @@ def test_a_model_that_lies_still_is_looked_at_once():
 
 def test_what_a_rule_answers_is_asked_for_at_each_look():
     answers = iter([torch.bfloat16, torch.float32])
-    tensors = staging.ModelTensors({"w": torch.randn(4)}, lambda *_: next(answers))
+    tensors = staging.ModelTensors(Naming({"w": torch.randn(4)}), lambda *_: next(answers))
     assert [tensors.look()[1].tensors[0][1] for _ in range(2)] == ["BF16", "F32"]
+
+
+def test_two_optimizers_make_one_step_of_an_iteration(tmp_path):
+    model = small_model()
+    parts = list(model.parameters())
+    halves = [torch.optim.SGD(parts[:1], lr=0.1), torch.optim.AdamW(parts[1:], lr=0.1)]
+    run = tmp_path / "run"
+    states = []
+    with Publisher(run, model, on_error="raise") as publisher:
+        for optimizer in halves:
+            publisher.attach(optimizer)
+        for _ in range(3):
+            model(torch.randint(50, (8, 4))).square().mean().backward()
+            for optimizer in halves:
+                optimizer.step()
+            states.append({n: bits(t) for n, t in model.state_dict().items()})
+            publisher.flush()
+        assert publisher.next_step == 4
+        # One is skipped, as a loss scaler does: the iteration ends when the other steps again.
+        halves[0].step()
+        skipped = {n: bits(t) for n, t in model.state_dict().items()}
+        assert publisher.next_step == 4
+        halves[0].step()
+        assert publisher.next_step == 5
+        publisher.flush()
+        last = {n: bits(t) for n, t in model.state_dict().items()}
+    assert [s.step for s in publisher.stats] == [0, 1, 2, 3, 4, 5]
+    for step, state in enumerate([*states, skipped, last], start=1):
+        assert stored(run, tmp_path, step) == state, step
+
+
+def test_an_optimizer_of_accelerate_can_be_attached(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    model = small_model()
+    accelerator = accelerate.Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with Publisher(tmp_path / "run", model) as publisher:
+        publisher.attach(optimizer)
+        train_step(model, optimizer)
+    assert [s.step for s in publisher.stats][-1] == 1
+
+
+def test_layers_that_were_compiled_keep_their_names(tmp_path):
+    model = small_model()
+    names = list(model.state_dict())
+    for number, layer in enumerate(model):
+        model[number] = torch.compile(layer)
+    assert any("_orig_mod" in name for name in model.state_dict())
+    with Publisher(tmp_path / "run", model) as publisher:
+        publisher.publish()
+    assert stored(tmp_path / "run", tmp_path).keys() == set(names)
+    served = small_model()
+    for number, layer in enumerate(served):
+        served[number] = torch.compile(layer)
+    with torch.no_grad():
+        served[0].weight.zero_()
+    wisp.Follower(tmp_path / "run", served).sync()
+    assert bits(served[0].weight) == bits(model[0].weight)
+
+
+def test_a_transposed_view_is_no_alias(tmp_path):
+    square = torch.arange(16.0).reshape(4, 4)
+    with Publisher(tmp_path / "run", {"w": square, "wt": square.t(), "again": square}) as publisher:
+        publisher.publish()
+    found = stored(tmp_path / "run", tmp_path)
+    assert found == {"w": bits(square), "wt": bits(square.t())}
+    array = square.numpy()
+    with Publisher(tmp_path / "numpy", {"w": array, "wt": array.T}) as publisher:
+        publisher.publish()
+    assert stored(tmp_path / "numpy", tmp_path) == found
+
+
+def test_a_dtype_is_for_numpy_too(tmp_path):
+    array = np.linspace(-1, 1, 1000, dtype=np.float32)
+    arrays = {"a": array, "strided": array[::2], "count": np.arange(3)}
+    expected = {
+        "a": bits(torch.from_numpy(array).to(torch.bfloat16)),
+        "strided": bits(torch.from_numpy(array)[::2].to(torch.float16)),
+        "count": np.arange(3).tobytes(),
+    }
+
+    def rule(name, tensor):
+        return {"a": torch.bfloat16, "strided": np.float16}.get(name)
+
+    with Publisher(tmp_path / "run", arrays, dtype=rule) as publisher:
+        publisher.publish()
+    assert stored(tmp_path / "run", tmp_path) == expected
+    with Publisher(tmp_path / "half", arrays, dtype=np.float16) as publisher:
+        publisher.publish()
+    assert stored(tmp_path / "half", tmp_path)["a"] == array.astype(np.float16).tobytes()
+
+
+def test_a_fenced_trainer_is_not_told_that_training_goes_on(tmp_path, caplog):
+    tensors = {"a": torch.zeros(10)}
+    first = Publisher(tmp_path / "run", tensors)
+    first.publish(0)
+    first.flush()
+    with Publisher(tmp_path / "run", tensors), caplog.at_level(logging.WARNING, "wisp"):
+        tensors["a"][0] = 1
+        first.publish(1)
+        with pytest.raises(wisp.FencedError, match="a new publisher") as raised:
+            first.flush()
+        with pytest.raises(wisp.FencedError):
+            first.close()
+    assert "--" not in str(raised.value)
+    assert "training goes on" not in caplog.text
+    assert "nothing more is published" in caplog.text

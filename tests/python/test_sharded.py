@@ -22,8 +22,10 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import wisp  # noqa: E402
 from wisp import ShardedPublisher, _native  # noqa: E402
+from wisp.checkpoint_names import Naming  # noqa: E402
 from wisp.sharded import rounds  # noqa: E402
 
+import fused_models  # noqa: E402
 from rank_processes import run_ranks  # noqa: E402
 
 #: Small enough that tensors have many blocks, and that blocks lie on several ranks.
@@ -160,6 +162,34 @@ def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, reference: l
     assert states == reference
     kinds = [line.kind for line in wisp.log(url, 100)]
     assert kinds.count("delta") == 4, "no state was sent whole again"
+
+
+def experts(mesh: Any = None) -> torch.nn.Module:
+    """A mixture whose experts transformers keeps fused, and saves one by one."""
+    model = fused_models.make("Mixtral", torch.float32)
+    return model if mesh is None else fully_shard(model, mesh=mesh)
+
+
+def publish_experts(rank: int, world: int, url: str) -> None:
+    model = experts(init_device_mesh("cpu", (world,)))
+    with ShardedPublisher(
+        url, model, dtype=torch.bfloat16, timeout=90, log2_block_elements=LOG2
+    ) as publisher:
+        for step in range(2):
+            nudge(named(model), step)
+            publisher.publish(step)
+
+
+def test_fused_experts_are_published_as_checkpoints_have_them(tmp_path: Path) -> None:
+    url = str(tmp_path / "run")
+    run_ranks(3, publish_experts, url)
+    model = experts()
+    for step in range(2):
+        nudge(named(model), step)
+    tensors, _ = Naming(model).tensors()
+    wanted = {n: t.detach().to(torch.bfloat16).view(torch.int16).numpy() for n, t in tensors.items()}
+    assert "model.layers.1.block_sparse_moe.experts.3.w2.weight" in wanted
+    assert same(pulled_bits(url, tmp_path / "pulled")[1], wanted)
 
 
 def train(rank: int, world: int, url: str, folder: str) -> bool:

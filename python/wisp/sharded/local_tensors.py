@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checkpoint_names import View
 from ..errors import InvalidError
 from ..staging import DtypeRule, published_dtype
 from ..tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
@@ -25,6 +26,9 @@ class LocalTensor:
     elements: int
     held: Range
     in_rows: bool  # False: it is brought into rows at every publish
+    source: str  # the tensor of the model that it lies in,
+    offset: int  # so many elements behind the first,
+    source_held: Range  # and what this rank holds of that
 
 
 def _as_rows(tensor: Any) -> Any:
@@ -59,20 +63,26 @@ def _held_rows(tensor: Any, shape: tuple[int, ...]) -> Range:
     return (offset[0] * row, (offset[0] + local[0]) * row) if 0 not in local else (0, 0)
 
 
-def describe_local(name: str, tensor: Any, rule: DtypeRule) -> LocalTensor:
-    """What this rank holds of `tensor`. A collective for tensors that are not divided by rows."""
+def describe_local(name: str, view: View, tensor: Any, rule: DtypeRule) -> LocalTensor:
+    """What this rank holds of a view of `tensor`. A collective if that is not divided by rows."""
     if tensor.is_meta:
         raise InvalidError(f"{describe(name, tensor)} has no memory yet; materialize it first")
     dtype = published_dtype(name, tensor, rule)
     probe = torch.empty(0, dtype=dtype)
     shape = tuple(int(size) for size in tensor.shape)
-    elements = int(np.prod(shape, dtype=np.int64))
-    entry = (name, dtype_text(probe), shape_of(torch.empty(shape, dtype=dtype, device="meta")))
-    if not is_dtensor(tensor):
-        return LocalTensor(name, dtype, entry, elements, (0, elements), True)
-    in_rows = _has_rows(tensor)
-    rows = tensor if in_rows else _as_rows(tensor)
-    return LocalTensor(name, dtype, entry, elements, _held_rows(rows, shape), in_rows)
+    entry = (name, dtype_text(probe), shape_of(torch.empty(view.shape, dtype=dtype, device="meta")))
+    in_rows = True
+    held = (0, int(np.prod(shape, dtype=np.int64)))
+    if is_dtensor(tensor):
+        in_rows = _has_rows(tensor)
+        held = _held_rows(tensor if in_rows else _as_rows(tensor), shape)
+    elements = int(np.prod(view.shape, dtype=np.int64))
+    low = min(max(held[0] - view.offset, 0), elements)
+    high = min(max(held[1] - view.offset, 0), elements)
+    part = (low, high) if low < high else (0, 0)
+    return LocalTensor(
+        name, dtype, entry, elements, part, in_rows, view.source, view.offset, held
+    )  # fmt: skip
 
 
 class StagedTensors:
@@ -81,27 +91,28 @@ class StagedTensors:
     def __init__(self, tensors: Mapping[str, Any], locals_: list[LocalTensor]) -> None:
         self._tensors = tensors
         self._locals = locals_
-        self._rows: dict[int, torch.Tensor] = {}
+        self._rows: dict[str, torch.Tensor] = {}
 
     def bring_into_rows(self) -> None:
         """Tensors that are not divided by rows, one after the other. A collective."""
-        for number, local in enumerate(self._locals):
-            if not local.in_rows:
-                self._rows[number] = _as_rows(self._tensors[local.name].detach()).to_local()
+        for local in self._locals:
+            if not local.in_rows and local.source not in self._rows:
+                self._rows[local.source] = _as_rows(self._tensors[local.source].detach()).to_local()
 
     def bytes_of(self, number: int, low: int, high: int) -> np.ndarray:
         """Elements [low, high) of what is held, in the published dtype; in place where possible."""
         local = self._locals[number]
-        tensor = self._rows.get(number)
+        tensor = self._rows.get(local.source)
         if tensor is None:
-            tensor = self._tensors[local.name].detach()
+            tensor = self._tensors[local.source].detach()
             tensor = tensor.to_local() if is_dtensor(tensor) else tensor
-        start, end = local.held
+        start, end = local.source_held
         if tensor.numel() != end - start:
             raise InvalidError(
-                f"tensor '{local.name}' has {tensor.numel()} elements on this rank, {end - start} "
-                "at first; it was replaced by another: make a new publisher"
+                f"tensor '{local.source}' has {tensor.numel()} elements on this rank, "
+                f"{end - start} at first; it was replaced by another: make a new publisher"
             )
         # Rounded where it lies: what crosses to the host is what is published.
-        part = tensor.reshape(-1)[low - start : high - start]
+        first = local.offset - start
+        part = tensor.reshape(-1)[first + low : first + high]
         return byte_view(local.name, part.to(local.dtype).to("cpu").contiguous())

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
+from ..checkpoint_names import NamingRule, sharded_views
 from ..errors import Error, GapError, InvalidError, UnavailableError
 from ..staging import DtypeRule
-from ..tensors import named_tensors
+from ..tensors import state_of
 from .key_store import KeyStore
 from .local_tensors import LocalTensor, describe_local
 from .piece_exchange import PieceExchange
@@ -36,10 +37,17 @@ class RankGroup:
     """All ranks of `group`, agreed on what each of them holds. All make one at the same time."""
 
     def __init__(
-        self, model: Any, rule: DtypeRule, group: Any, timeout: float, log2_block_elements: int
+        self,
+        model: Any,
+        rule: DtypeRule,
+        names: NamingRule,
+        group: Any,
+        timeout: float,
+        log2_block_elements: int,
     ) -> None:
         self._model = model
         self._rule = rule
+        self._naming = names
         self._log2 = log2_block_elements
         self.rank = dist.get_rank(group)
         self.world = dist.get_process_group_ranks(group or dist.group.WORLD)
@@ -68,11 +76,16 @@ class RankGroup:
     def _divide(self) -> None:
         """Finds out who holds what, and who codes what."""
         # Of a tied weight with an empty shard no rank can tell; rank 0 always has rows.
-        self._names, self.aliases = self.agree(lambda: _names_of(self._model))[0]
+        self._views, self.aliases = self.agree(lambda: sharded_views(self._model, self._naming))[0]
+
+        rule = self._rule
 
         def look() -> tuple[list[LocalTensor], str]:
             tensors = self.tensors()
-            locals_ = [describe_local(name, tensors[name], self._rule) for name in self._names]
+            locals_ = [
+                describe_local(name, self._views[name], tensors[self._views[name].source], rule)
+                for name in sorted(self._views, key=str.encode)  # the order of the schema
+            ]
             return (locals_, socket.gethostname())
 
         answers = self.agree(look)
@@ -92,12 +105,9 @@ class RankGroup:
         self.plan = plans[self.rank]
 
     def tensors(self) -> Mapping[str, Any]:
-        """The tensors as they are now, by name."""
-        model = self._model
-        tensors: Mapping[str, Any] = (
-            model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else model
-        )
-        missing = [name for name in self._names if name not in tensors]
+        """The model's tensors as they are now, by their names in it."""
+        tensors: Mapping[str, Any] = state_of(self._model)
+        missing = [view.source for view in self._views.values() if view.source not in tensors]
         if missing:
             raise InvalidError(f"rank {self.rank} has no tensor '{missing[0]}' (any more)")
         return tensors
@@ -145,9 +155,3 @@ class RankGroup:
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _names_of(model: Any) -> tuple[list[str], dict[str, str]]:
-    """The tensors in the order of the schema, and further names of tied ones."""
-    named = named_tensors(model)
-    return sorted(named.tensors, key=str.encode), named.aliases

@@ -16,13 +16,14 @@ from typing import Any, Literal
 import torch.distributed as dist
 
 from .. import _native, runs
-from ..errors import Error, FencedError, InvalidError, exception_of
+from ..errors import Error, FencedError, InvalidError, UnsupportedError, exception_of
 from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
 from ..optimizer_hooks import OptimizerHooks
 from ..runs import Codec, TrustedKeys
-from ..staging import DtypeRule, unwrapped
+from ..staging import DtypeRule
 from ..stores import RunAddress, location
+from ..tensors import unwrapped
 from .rank_group import RankGroup
 from .round_messages import ShardedReport
 from .rounds import Round, ShardRounds
@@ -45,7 +46,7 @@ class ShardedPublisher(OfOneProcess):
 
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
-    codec: as of Publisher.
+    names, codec: as of Publisher.
     group: the ranks that hold the model; all if None.
     timeout: seconds that a rank may take for its part of a step.
     open_timeout: seconds for taking the newest state from the bucket at the start.
@@ -62,6 +63,8 @@ class ShardedPublisher(OfOneProcess):
         model: Any,
         *,
         dtype: DtypeRule = None,
+        names: Literal["checkpoint", "module"] = "checkpoint",
+        quantize: None = None,
         group: Any = None,
         timeout: float = 600.0,
         open_timeout: float = 3600.0,
@@ -84,6 +87,11 @@ class ShardedPublisher(OfOneProcess):
         log2_block_elements: int = _native.LOG2_BLOCK_ELEMENTS,
         exit_timeout: float = 30.0,
     ) -> None:
+        if quantize is not None:
+            raise UnsupportedError(
+                "ranks publish the rows they hold, and blocks with a scale lie across them: "
+                "quantize is for wisp.Publisher; publish bf16 here"
+            )
         if not dist.is_initialized():
             raise InvalidError("torch.distributed is not initialized; a sharded model needs it")
         self._place = location(run)
@@ -102,7 +110,7 @@ class ShardedPublisher(OfOneProcess):
         known = runs.trust_of(trust, min_serial, run_id)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
-        self._ranks = RankGroup(unwrapped(model), dtype, group, self._timeout, log2)
+        self._ranks = RankGroup(unwrapped(model), dtype, names, group, self._timeout, log2)
         self.rank = self._ranks.rank
         schema = [local.entry for local in self._ranks.locals]
         writer = _native.open_shard_writer(

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _native
-from ..staging import DtypeRule, Source, sources_of
+from ..checkpoint_names import Naming
+from ..staging import DtypeRule, MadeSource, Source, sources_of
 from ..stores import RunAddress, location
-from ..tensors import host_weights, is_torch
+from ..tensors import host_weights, is_torch, unwrapped
 
 __all__ = ["LayoutPublisher"]
 
@@ -41,7 +42,7 @@ class LayoutPublisher:
     ) -> None:
         place = location(run)
         self.url = place.url
-        self._model = model
+        self._naming = Naming(unwrapped(model))
         self._dtype = dtype
         self._session = _native.open_trl_publish_session(
             place, codec, anchor_every, scratch, threads
@@ -53,7 +54,7 @@ class LayoutPublisher:
         Returns once the step is in the bucket: what changed, and what it cost. ConflictError when
         the bucket holds that step or a later one, unless it holds these very weights.
         """
-        sources, _ = sources_of(self._model, self._dtype)
+        sources, _ = sources_of(self._naming, self._dtype)
         tensors = {name: _in_host_memory(source) for name, source in sources.items()}
         return self._session.publish(host_weights(tensors), step)
 
@@ -63,6 +64,9 @@ class LayoutPublisher:
 
 def _in_host_memory(source: Source) -> Any:
     """The tensor itself where it can be read in place, else a copy as it is published."""
+    if isinstance(source, MadeSource):
+        made = source.elements(0, source.count).reshape(source.shape)
+        return made.detach().to(device="cpu", dtype=source.dtype).contiguous()
     if not is_torch(source.tensor):
         return np.ascontiguousarray(source.tensor)
     return source.tensor.detach().to(device="cpu", dtype=source.dtype).contiguous()

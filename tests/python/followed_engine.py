@@ -1,0 +1,50 @@
+"""An engine of vLLM in this process that follows a run, held against one that loads an export."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from vllm_server import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
+
+PROMPTS = [[7, 11, 13, 17, 19], [3, 5, 101, 90, 64, 2, 33]]
+
+
+class Engine:
+    """vllm.LLM of a folder; with `run`, it follows that."""
+
+    def __init__(self, folder: Path, run: Any = None, **options: Any) -> None:
+        from vllm import LLM
+
+        if run is not None:
+            options["weight_transfer_config"] = {"backend": "wisp"}
+            options["additional_config"] = {"wisp": {"run": str(run), "poll": 0.2}}
+        self.llm = LLM(
+            str(folder), skip_tokenizer_init=True, max_model_len=64, enforce_eager=True,
+            max_num_seqs=4, max_num_batched_tokens=64, **{"dtype": "bfloat16", **options},
+        )  # fmt: skip
+
+    def answers(self) -> list[Any]:
+        """Tokens and the logarithms of their probabilities, for each prompt."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(
+            temperature=0, max_tokens=8, logprobs=3, detokenize=False, ignore_eos=True
+        )
+        found = []
+        for prompt in PROMPTS:
+            answer = self.llm.generate(
+                [{"prompt_token_ids": prompt}], sampling, use_tqdm=False
+            )[0].outputs[0]
+            tops = [{t: p.logprob for t, p in top.items()} for top in answer.logprobs]
+            found.append((list(answer.token_ids), tops))
+        return found
+
+    def close(self) -> None:
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm

@@ -1,0 +1,81 @@
+"""LoRA runs: an adapter is published as what it is, and loaded by name and version."""
+
+from __future__ import annotations
+
+import pytest
+from engine_servers import ScriptedVllm
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+import wisp  # noqa: E402
+from patient_callback import PatientCallback  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from test_hf import tiny_llama, trainer  # noqa: E402
+from wisp.adapters import export_adapter, load_adapter  # noqa: E402
+
+
+def adapted():
+    settings = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    return peft.get_peft_model(tiny_llama(), settings)
+
+
+def test_a_training_publishes_its_adapter_as_peft_saves_it(tmp_path):
+    model = adapted()
+    callback = PatientCallback(tmp_path / "run")
+    trainer(model, tmp_path / "out", callback, max_steps=2).train()
+    model.save_pretrained(tmp_path / "saved")
+    adapter = export_adapter(tmp_path / "run", "math", tmp_path / "adapters")
+    assert adapter.step == 2 and adapter.folder.endswith("math-2")
+    mine = load_file(f"{adapter.folder}/adapter_model.safetensors")
+    theirs = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+    again = peft.PeftModel.from_pretrained(tiny_llama(), adapter.folder)
+    assert again.peft_config["default"].r == 4
+
+
+class LoraServer(ScriptedVllm):
+    """Takes adapters as vLLM does, or refuses them."""
+
+    def __init__(self, code=200):
+        self.code = code
+        self.asked = []
+        super().__init__()
+
+    def answer(self, method, path, body):
+        self.asked.append((method, path, body))
+        return self.code, {"detail": "no"}
+
+
+def test_an_adapter_is_loaded_by_name_and_version(tmp_path):
+    model = adapted()
+    run, folder = tmp_path / "run", tmp_path / "adapters"
+    model.save_pretrained(tmp_path / "saved")
+    files = [tmp_path / "saved" / "adapter_config.json"]
+    with wisp.Publisher(run, model, side_files=files) as publisher, LoraServer() as server:
+        for step in range(4):
+            publisher.publish(step)
+            publisher.flush()
+            assert load_adapter(run, "math", folder, server.url).step == step
+        bodies = [body for _, _, body in server.asked]
+    assert {path for _, path, _ in server.asked} == {"/v1/load_lora_adapter"}
+    assert bodies[-1] == {
+        "lora_name": "math", "lora_path": str(folder / "math-3"), "load_inplace": True,
+    }  # fmt: skip
+    assert sorted(f.name for f in folder.iterdir()) == ["math-2", "math-3"]
+    with LoraServer(404) as server, pytest.raises(wisp.InvalidError, match="--enable-lora"):
+        load_adapter(run, "math", folder, server.url)
+    with pytest.raises(wisp.UnavailableError):
+        load_adapter(run, "math", folder, "http://127.0.0.1:9")
+
+
+def test_what_is_no_adapter_is_refused(tmp_path):
+    with wisp.Publisher(tmp_path / "run", tiny_llama()) as publisher:
+        publisher.publish()
+    with pytest.raises(wisp.InvalidError, match="no adapter_config"):
+        export_adapter(tmp_path / "run", "math", tmp_path / "adapters")
+    assert not list((tmp_path / "adapters").iterdir())
+    with pytest.raises(wisp.InvalidError, match="no name"):
+        export_adapter(tmp_path / "run", "../up", tmp_path / "adapters")

@@ -1,0 +1,58 @@
+"""What a live trainer of transformers publishes, real vLLM serves, whatever its module looks like.
+
+    pytest tests/python/test_vllm_checkpoint_names.py [-m "not slow"]
+"""
+
+from __future__ import annotations
+
+import pytest
+from followed_engine import Engine
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+import fused_models  # noqa: E402
+import wisp  # noqa: E402
+import wisp.vllm  # noqa: E402
+from wisp.vllm.offline import verify_offline  # noqa: E402
+
+QUICK = ("Mixtral",)
+#: Families that this vLLM does not serve on a CPU, whoever loads them.
+NOT_SERVED: dict[str, str] = {}
+
+
+FAMILIES = [
+    pytest.param(family, marks=() if family in QUICK else pytest.mark.slow)
+    for family in fused_models.FAMILIES
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_engine_follows_a_live_trainer(tmp_path, family):
+    if family in NOT_SERVED:
+        pytest.skip(f"vLLM's CPU backend does not serve {family}: {NOT_SERVED[family]}")
+    model = fused_models.make(family)
+    model.save_pretrained(tmp_path / "served")
+    run = tmp_path / "run"
+    side_files = [tmp_path / "served" / "config.json"]
+    with wisp.Publisher(run, model, side_files=side_files, on_error="raise") as publisher:
+        publisher.publish(0)
+        publisher.flush()
+        engine = Engine(tmp_path / "served", run)
+        try:
+            before = engine.answers()
+            fused_models.train_a_little(model, 1)
+            publisher.publish(1)
+            publisher.flush()
+            assert wisp.vllm.update(engine.llm, 1, timeout=120)["served"] == 1
+            assert verify_offline(engine.llm) == 0
+            after = engine.answers()
+            assert after != before
+        finally:
+            engine.close()
+    wisp.export(run, tmp_path / "export")
+    fresh = Engine(tmp_path / "export")
+    try:
+        assert fresh.answers() == after
+    finally:
+        fresh.close()

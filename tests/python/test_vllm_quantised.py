@@ -1,0 +1,76 @@
+"""Real vLLM serves int8 (W8A8) that the trainer quantised: outputs are those of a fresh load.
+
+    pytest tests/python/test_vllm_quantised.py [-m "not slow"]
+"""
+
+from __future__ import annotations
+
+import pytest
+from followed_engine import Engine
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+import fused_models  # noqa: E402
+import transformers  # noqa: E402
+import wisp  # noqa: E402
+import wisp.vllm  # noqa: E402
+from wisp.vllm.offline import verify_offline  # noqa: E402
+
+
+def llama():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+
+
+def publisher_of(run, model, folder):
+    model.config.save_pretrained(folder)
+    files = [folder / "config.json"]
+    return wisp.Publisher(run, model, quantize="int8_channel", side_files=files, on_error="raise")
+
+
+def test_a_fresh_engine_loads_what_was_published(tmp_path):
+    run, model = tmp_path / "run", llama()
+    with publisher_of(run, model, tmp_path / "config") as publisher:
+        publisher.publish()
+    wisp.export(run, tmp_path / "export")
+    engine = Engine(tmp_path / "export")
+    try:
+        tokens = [tokens for tokens, _ in engine.answers()]
+    finally:
+        engine.close()
+    assert all(len(answer) == 8 for answer in tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_ten_steps_are_served_as_a_fresh_load_would(tmp_path, kind):
+    run = tmp_path / "run"
+    model = llama() if kind == "dense" else fused_models.make("Qwen3-MoE")
+    answers = {}
+    with publisher_of(run, model, tmp_path / "config") as publisher:
+        publisher.publish(0)
+        publisher.flush()
+        wisp.export(run, tmp_path / "served")
+        engine = Engine(tmp_path / "served", run)
+        try:
+            for step in range(1, 11):
+                fused_models.train_a_little(model, step)
+                publisher.publish(step)
+                publisher.flush()
+                assert wisp.vllm.update(engine.llm, step, timeout=120)["served"] == step
+                assert verify_offline(engine.llm) == 0
+                answers[step] = engine.answers()
+        finally:
+            engine.close()
+    for step in (1, 10):
+        wisp.export(run, tmp_path / f"export-{step}", step=step)
+        fresh = Engine(tmp_path / f"export-{step}")
+        try:
+            assert fresh.answers() == answers[step], step
+        finally:
+            fresh.close()
