@@ -17,7 +17,7 @@ import torch
 from .. import _native
 from ..errors import InvalidError, UnsupportedError
 
-__all__ = ["Layout", "LoadPlan", "Piece", "Target", "Write", "learn_layout", "targets_of"]
+__all__ = ["Layout", "LoadPlan", "Piece", "Region", "Target", "Write", "learn_layout", "targets_of"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -27,6 +27,8 @@ Loader = Callable[[Iterable[tuple[str, torch.Tensor]]], object]
 Schema = list[tuple[str, torch.dtype, tuple[int, ...]]]
 #: What a loader writes: (target, view of its memory, values).
 Write = tuple[int, torch.Tensor, torch.Tensor]
+#: Bytes of a target: the first, and (size, stride) of each dimension.
+Region = tuple[int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ class LoadPlan:
     opaque: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    #: All that the loader writes, by target, and the tensors whose values go there.
+    written: dict[int, dict[Region, frozenset[str]]] = field(default_factory=dict)
 
     def absent(self) -> list[str]:
         """Tensors of which this rank holds nothing."""

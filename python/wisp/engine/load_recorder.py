@@ -8,25 +8,35 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import UnsupportedError
+from ..errors import Error, InvalidError, UnsupportedError
+from .coverage import region_of
 from .load_plan import Loader, LoadPlan, Piece, Schema, Target, Write
 
-__all__ = ["capture", "learn"]
+__all__ = ["LoaderError", "capture", "learn"]
 
 
 def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
     """The plan of a model whose loader is `load`; nothing is written to its memory.
 
-    UnsupportedError when the loader writes in a way that cannot be followed.
+    UnsupportedError when the loader writes in a way that cannot be followed; LoaderError when it
+    fails.
     """
     plan = LoadPlan(targets)
     catcher = _Catcher(targets)
     for name, dtype, shape in schema:
         plan.dtypes[name], plan.shapes[name] = dtype, shape
-    with catcher, torch.no_grad():
-        load(_sources(schema, catcher))
+    try:
+        with catcher, torch.no_grad():
+            load(_sources(schema, catcher))
+    except Error:
+        raise
+    except Exception as error:
+        raise LoaderError(catcher.current, error) from error
     if catcher.unknown:
         raise UnsupportedError(_told_unknown(catcher.unknown))
+    for index, view, values in catcher.writes:
+        region = region_of(view)
+        plan.written.setdefault(index, {})[region] = catcher.names_of(values)
     groups: dict[str, set[str]] = {}
     for names, _ in catcher.transformed:
         joined = set(names).union(*(groups.get(name, set()) for name in names))
@@ -41,6 +51,15 @@ def learn(load: Loader, targets: list[Target], schema: Schema) -> LoadPlan:
         plan.opaque[name] = tuple(sorted(group))
         plan.pieces.pop(name, None)
     return plan
+
+
+class LoaderError(InvalidError):
+    """The model's loader has failed with a run's tensors."""
+
+    def __init__(self, name: str | None, cause: Exception) -> None:
+        super().__init__(f"the model's loader fails at '{name}': {type(cause).__name__}: {cause}")
+        self.name = name  #: the tensor that it was given last
+        self.cause = cause
 
 
 def _sources(schema: Schema, catcher: _Catcher) -> Iterator[tuple[str, torch.Tensor]]:
@@ -84,6 +103,15 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         key = tensor.untyped_storage().data_ptr()
         self._names[key] = {name}
         self._sources[key] = tensor
+
+    @property
+    def current(self) -> str | None:
+        """What the loader was given last."""
+        return self._current
+
+    def names_of(self, values: torch.Tensor) -> frozenset[str]:
+        """The tensors that went into them; none: the same each time."""
+        return frozenset(self._names.get(values.untyped_storage().data_ptr(), ()))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
