@@ -411,6 +411,9 @@ def init_run(where: Location, single_writer: bool = ..., branch_of: Location | N
 
 def read_codec(where: Location, trust: Trust = ...) -> str: ...
 
+def tell_replica(where: Location, id: str, seq: int, state: str, pause_us: int | None = ..., every_ms: int | None = ..., trust: Trust = ...) -> None:
+    """Writes the heartbeat of a replica that another process holds."""
+
 def read_log(where: Location, count: int, trust: Trust = ...) -> list[CommitSummary]: ...
 
 def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) -> RunStatus: ...

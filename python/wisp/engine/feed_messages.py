@@ -111,6 +111,7 @@ class RankReport:
     all_staged: tuple[str, ...] = ()  #: keys of all staged states
     failure: str | None = None  #: why there is nothing to switch to
     refused: bool = False  #: and it stays so, unless the run or the settings change
+    replica: str = ""  #: the name under which `wisp status` is to show its server
     allowed: str = ""  #: the key of what may be without a counterpart, as the rank knows it
     missing: tuple[str, ...] = ()  #: what of the model the run does not write, as was allowed
     unused: tuple[str, ...] = ()  #: what of the run no rank holds, as was allowed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -85,6 +86,7 @@ class RankFollower:
     share: how the ranks of the engine tell each other what they hold; None: there is one alone.
     tied: the served model's head is its embedding, by its configuration.
     allowed: what may be without a counterpart in run or model.
+    replica: the name under which `wisp status` shows the engine; the same on all its ranks.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class RankFollower:
         share: Share | None = None,
         tied: bool = False,
         allowed: Allowed = STRICT,
+        replica: str = "",
     ) -> None:
         self.link = link
         self.label = label
@@ -117,6 +120,7 @@ class RankFollower:
         self._share = share
         self._tied = tied
         self._allowed = allowed
+        self._replica = replica
         self._served_plan: LoadPlan | None = None  # of the folder that was loaded
         self._read: Callable[[str], torch.Tensor] | None = None
         self._plan: LoadPlan | None = None
@@ -180,6 +184,8 @@ class RankFollower:
                 served, stage = self._staged.get(key, (None, None))
             unknown = f"step {key.partition(':')[0]} is not staged"
             missing = "" if served else self.failure or unknown
+            if missing and self._share is not None:
+                missing += f" (on host {socket.gethostname()})"  # whose feed nobody else sees
             doubtful = stage is not None and not self._coverage.agreed
             number = _number(served) ^ (_DOUBTFUL if doubtful else 0)
             _refuse(vote(number, missing), UnavailableError)
@@ -545,6 +551,7 @@ class RankFollower:
                 all_staged=tuple(served.key for served in staged),
                 failure=self.failure,
                 refused=self.failure is not None and self._unfit,
+                replica=self._replica,
                 allowed=self._allowed.key,
                 missing=self._coverage.missing[:_LISTED],
                 unused=self._coverage.unused[:_LISTED],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from ..engine.feed_link import FeedLink
 from ..engine.rank_follower import RankFollower, Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
+from .draft_model import draft_note
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
@@ -92,8 +94,13 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
             share=share if get_world_group().world_size > 1 else None,
             tied=bool(getattr(self.model_config.hf_text_config, "tie_word_embeddings", False)),
             allowed=init_info.allowed,
+            replica=init_info.replica_id
+            or f"{socket.gethostname()}-{engine_id().partition('-')[0]}",
         )
         self._note(init_info)
+        note = draft_note(self.vllm_config)
+        if note is not None:
+            _log.warning("%s: %s", self.label, note)
 
     def _allow(self, init_info: InitInfo) -> None:
         """More than before may be without a counterpart."""

@@ -86,9 +86,7 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
         run = self.run if "://" in self.run else os.path.abspath(self.run)
         trust = [os.path.abspath(key) if os.path.exists(key) else key for key in self.trust]
         base = self.base or (served if served and os.path.isdir(served) else None)
-        return FeedSettings(
-            run, trust, self.poll, base, self.scratch, self.replica_id, self.min_serial, self.run_id
-        )
+        return FeedSettings(run, trust, self.poll, base, self.scratch, self.min_serial, self.run_id)
 
     @property
     def allowed(self) -> Allowed:

@@ -19,6 +19,7 @@ from ..errors import (
     NotFoundError,
     UnavailableError,
 )
+from .draft_model import draft_note
 from .fan_out import Answer, named
 from .identity import engine_id, read_note
 from .overview import Overview, phases_of
@@ -58,6 +59,7 @@ class UpdateCoordinator:
         self._link: FeedLink | None = None
         self._note: dict[str, Any] | None = None
         self._config = vllm_config
+        self._draft = draft_note(vllm_config)
         self._switched_to = ""  # what ranks say of themselves arrives a little later
         self.faults: list[str] = []
         self.last: dict[str, float] = {}
@@ -91,7 +93,8 @@ class UpdateCoordinator:
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
             "head": None, "ranks": 0, "engines": {}, "expired": False,
-            "faults": list(self.faults), "last": self.last, **_NOTHING_UNCOVERED,
+            "faults": list(self.faults), "last": self.last, "draft": self._draft,
+            **_NOTHING_UNCOVERED,
         }  # fmt: skip
         if info is None or self._link is None:
             return empty
@@ -107,7 +110,7 @@ class UpdateCoordinator:
             "served_seq": served.seq if served else None, "head_seq": feed.status.head_seq,
             "behind": feed.status.lag_steps, "state": served.state if served else None,
             "faults": faults[-20:], "last": self.last, "pause_seconds": self.pause_seconds,
-            **over.uncovered,
+            "draft": self._draft, **over.uncovered,
         }  # fmt: skip
 
     def wait_status(self, step: int, timeout: float) -> dict[str, Any]:
