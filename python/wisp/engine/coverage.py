@@ -37,7 +37,7 @@ __all__ = [
 
 _SHOWN = 5
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|head)\.weight$")
-_EMBEDDING = re.compile(r"(embed|wte|tok_embeddings|shared)[^.]*(\.[^.]*)?\.weight$")
+_EMBEDDING = re.compile(r"(embed|wte|tok_embeddings)[^.]*(\.[^.]*)?\.weight$|(^|\.)shared\.weight$")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from .load_recorder import LoaderError, learn
 
 __all__ = ["plan_run"]
 
+_LONGEST = 200  # characters quoted of a loader's complaint
+
 
 def plan_run(
     load: Loader,
@@ -69,6 +71,8 @@ def _told_failure(error: LoaderError, served: LoadPlan, schema: Schema) -> str:
     told += f"; the run does not have '{lacking[0]}'" if lacking else ""
     told += f" and {len(lacking) - 1} more of the folder" if len(lacking) > 1 else ""
     cause = f"{type(error.cause).__name__}: {error.cause}".rstrip(": ")
+    if len(cause) > _LONGEST:  # vLLM lists all parameters that it knows
+        cause = cause[:_LONGEST] + "…"
     allow = ", or name them in the setting allow_unused" if extra else ""
     return (
         f"the served model's loader fails with the run's tensors, at {place} ({cause}){told}: "
