@@ -4,6 +4,7 @@ which has none: at ranks of a real feed, with a small model in place of an engin
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from wisp.engine.load_plan import targets_of  # noqa: E402
 from wisp.engine.load_recorder import learn  # noqa: E402
 from wisp.engine.rank_follower import RankFollower  # noqa: E402
 from wisp.engine.served_checkpoint import open_served  # noqa: E402
-from wisp.errors import InvalidError, WrongBaseError  # noqa: E402
+from wisp.errors import InvalidError, UnavailableError, WrongBaseError  # noqa: E402
 
 BF16 = torch.bfloat16
 TIMEOUT = 60.0
@@ -80,7 +81,7 @@ class Rank:
 
     def __init__(
         self, folder: Path, served: dict[str, Any], published: dict[str, Any], *, tied: bool,
-        codec: str = "compact", strict: bool = False, says_tied: bool = False, **settings: Any,
+        codec: str = "compact", strict: bool = False, kind: Any = Model, says_tied: bool = False, **settings: Any,
     ) -> None:  # fmt: skip
         (folder / "served").mkdir()
         save_file(served, folder / "served" / "model.safetensors")
@@ -88,7 +89,7 @@ class Rank:
         self.publisher = wisp.Publisher(
             str(folder / "run"), self.tensors, codec=codec, on_error="raise"
         )
-        self.model = Model(tied=tied, strict=strict)
+        self.model = kind(tied=tied, strict=strict)
         self.model.load(served.items())
         feed = FeedSettings(str(folder / "run"), poll=0.2, base=str(folder / "served"))
         self.step = 0
@@ -317,6 +318,8 @@ def test_ranks_agree_on_it_before_the_first_switch_writes(tmp_path: Path) -> Non
     try:
         one.publish()
         before = one.model.embed.data.clone()
+        with pytest.raises(UnavailableError, match=rf"rank 0: .*\(on host {socket.gethostname()}\)"):
+            one.follower.switch("9:", lambda number, text: [(number, text)])
         with pytest.raises(InvalidError, match="'extra.weight'"):
             one.follow()
         assert said and torch.equal(before, one.model.embed.data)
@@ -327,6 +330,43 @@ def test_ranks_agree_on_it_before_the_first_switch_writes(tmp_path: Path) -> Non
     finally:
         one.follower.close()
         one.publisher.close()
+
+
+def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_followed(
+    rank: Any,
+) -> None:
+    class Renewing(Model):
+        def load(self, tensors: Any) -> None:
+            def rest() -> Any:
+                for name, tensor in tensors:
+                    if name == DOWN:
+                        fresh = torch.empty(8, 16, dtype=BF16)
+                        self.down = torch.nn.Parameter(fresh, requires_grad=False)
+                        self.down.data.copy_(tensor)
+                    else:
+                        yield name, tensor
+
+            super().load(rest())
+
+    one = rank(weights(), weights(), tied=False, kind=Renewing)
+    served = one.model.down
+    for _ in range(2):
+        one.train()
+        one.follow()
+        assert one.model.down is served and one.holds(one.model.down, DOWN)
+        assert one.follower.verify() == 0
+
+
+def test_a_loader_that_moves_a_parameter_unseen_is_refused_by_its_name(rank: Any) -> None:
+    class Moving(Model):
+        def load(self, tensors: Any) -> None:
+            super().load(tensors)
+            self.down.data = self.down.data.clone()
+
+    one = rank(weights(), weights(), tied=False, kind=Moving)
+    held = one.model.down.data_ptr()
+    assert "puts down into new memory" in one.refusal()
+    assert one.model.down.data_ptr() == held
 
 
 # --- the served folder

@@ -104,6 +104,16 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         self._names[key] = {name}
         self._sources[key] = tensor
 
+    def adopt(self, old: torch.Tensor, new: torch.Tensor) -> bool:
+        """Writes to `new`, which takes the place of a target, count as writes to the target."""
+        target = self._where.get(old.untyped_storage().data_ptr())
+        same = (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype)
+        if target is None or not same or old.storage_offset() or new.storage_offset():
+            return False
+        self._alive.append(new)
+        self._where[new.untyped_storage().data_ptr()] = target
+        return True
+
     @property
     def current(self) -> str | None:
         """What the loader was given last."""

@@ -36,6 +36,7 @@ from .feed_messages import (
 from .gather import fill, parts_of
 from .load_plan import Layout, Loader, LoadPlan, Schema, Target, targets_of
 from .load_recorder import capture, learn
+from .loader_guard import guarded
 from .run_plan import plan_run
 from .served_checkpoint import open_served
 from .stage import Stage, Write
@@ -109,7 +110,7 @@ class RankFollower:
         self.served: Served | None = None
         self.failure: str | None = None  #: why there is nothing to switch to
         self._model = model
-        self._load = load
+        self._load = guarded(model, load)
         self._checkpoint = checkpoint
         self._layouts = layouts
         self._lock = threading.Condition()
