@@ -92,8 +92,8 @@ def _registrations(adopted: set[int]) -> Iterator[None]:
             if old is not None and param is not None and adopt is not None and adopt(old, param):
                 adopted.add(old.untyped_storage().data_ptr())
 
-        torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
+        torch.nn.Module.register_parameter = register_parameter
         try:
             yield
         finally:
-            torch.nn.Module.register_parameter = original  # type: ignore[method-assign]
+            torch.nn.Module.register_parameter = original
