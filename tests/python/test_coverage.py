@@ -158,6 +158,7 @@ def test_a_run_that_lacks_a_tensor_is_refused_by_its_name(rank: Any) -> None:
     one = rank(served, published, tied=False)
     text = one.refusal()
     assert f"'{DOWN}'" in text and "allow_missing" in text and "would stay old" in text
+    assert "publish all weights" in text and "tie_word_embeddings" not in text
     assert one.follower.wait_staged(lambda s: True, 0) is None
 
 
@@ -213,6 +214,12 @@ def test_a_loader_that_refuses_a_name_is_told_with_name_shape_and_cure(rank: Any
     adapter = {f"base_model.model.{UP[:-7]}.lora_A.weight": torch.zeros(2, 8, dtype=BF16)}
     text = rank(served, {**served, **adapter}, tied=False, strict=True).refusal()
     assert next(iter(adapter)) in text and "[2, 8]" in text and "adapter's names" in text
+
+
+def test_another_architecture_is_told_as_that(rank: Any) -> None:
+    other = {"transformer.h.0.attn.c_attn.weight": torch.zeros(8, 24, dtype=BF16)}
+    text = rank(weights(), other, tied=False, strict=True).refusal()
+    assert next(iter(other)) in text and "[8, 24]" in text and "another architecture" in text
 
 
 def test_resized_embeddings_are_refused_with_both_shapes(rank: Any) -> None:

@@ -202,7 +202,7 @@ def hint_of(names: Sequence[str]) -> str:
         )
     if any(re.search(r"experts\.(gate_up_proj|down_proj)$", n) for n in names):
         return "these are the names in memory: publish those that save_pretrained writes"
-    if all(_HEAD.search(n) for n in names):
+    if names and all(_HEAD.search(n) for n in names):
         return (
             "the server has no head of its own: serve a folder that holds one, with "
             "tie_word_embeddings false in its config.json, or train them tied"
@@ -221,7 +221,7 @@ def _told_missing(names: list[str], plan: LoadPlan, served: LoadPlan) -> str:
         cure = f"run and folder have no name in common; {hint_of(list(plan.shapes))}"
     else:
         beyond = sorted(plan.shapes.keys() - served.shapes.keys())
-        cure = f"publish all weights of the model; {hint_of(beyond)}"
+        cure = "publish all weights of the model" + (f"; {hint_of(beyond)}" if beyond else "")
     return f"{text}: {cure}, or name them in the setting allow_missing"
 
 

@@ -73,8 +73,9 @@ def _told_failure(error: LoaderError, served: LoadPlan, schema: Schema) -> str:
     cause = f"{type(error.cause).__name__}: {error.cause}".rstrip(": ")
     if len(cause) > _LONGEST:  # vLLM lists all parameters that it knows
         cause = cause[:_LONGEST] + "…"
+    other = "" if set(shapes) & set(served.shapes) else "another architecture, or other names: "
     allow = ", or name them in the setting allow_unused" if extra else ""
     return (
         f"the served model's loader fails with the run's tensors, at {place} ({cause}){told}: "
-        f"{hint_of(extra or [name])}{allow}"
+        f"{other}{hint_of(extra or [name])}{allow}"
     )
