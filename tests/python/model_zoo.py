@@ -51,8 +51,8 @@ GPT = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 MLA = {
-    "kv_lora_rank": 64, "q_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
-    "v_head_dim": 32, "head_dim": 32, "num_key_value_heads": 4,
+    "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
 }  # fmt: skip
 
 
@@ -134,6 +134,7 @@ ZOO = [
     Entry("DeepSeek-V3", "DeepseekV3Config", {
         **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+        "topk_method": "noaux_tc",
     }),
     Entry("ERNIE 4.5", "Ernie4_5Config"),
     Entry("ERNIE 4.5 MoE", "Ernie4_5_MoeConfig", {
