@@ -53,6 +53,20 @@ struct RunStatus {
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects = true);
 
+/// What a replica says of itself in the run: advice for people, never authority.
+struct ReplicaBeat {
+    std::string id;
+    std::uint64_t seq = 0;  // of the commit whose state it holds; 0: none yet
+    std::string state;      // "following", "stopped", …
+    std::optional<std::int64_t> pause_us = std::nullopt;  // what the last switch took
+    std::optional<std::int64_t> every_ms = std::nullopt;  // how often it means to be heard
+};
+
+/// For a process that speaks for replicas which it does not hold itself: the servers of a host.
+/// kInvalid: the id cannot be a name in the bucket; kGap: there is no commit `seq`.
+Result<void> tell_replica(const Location& where, const RunOptions& options,
+                          const ReplicaBeat& beat);
+
 /// The newest state, watched by a process that holds no weights. Used from one thread.
 class RunWatch {
   public:

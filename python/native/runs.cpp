@@ -149,6 +149,18 @@ void bind_runs(nb::module_& module) {
         },
         "where"_a, "trust"_a = Trust{});
     module.def(
+        "tell_replica",
+        [](const Location& where, const std::string& id, std::uint64_t seq,
+           const std::string& state, std::optional<std::int64_t> pause_us,
+           std::optional<std::int64_t> every_ms, const Trust& trust) {
+            const RunOptions options = run_options(trust);
+            const ReplicaBeat beat{id, seq, state, pause_us, every_ms};
+            long_call([&] { return tell_replica(where, options, beat); });
+        },
+        "where"_a, "id"_a, "seq"_a, "state"_a, "pause_us"_a.none() = nb::none(),
+        "every_ms"_a.none() = nb::none(), "trust"_a = Trust{},
+        "Writes the heartbeat of a replica that another process holds.");
+    module.def(
         "read_log",
         [](const Location& where, std::uint64_t count, const Trust& trust) {
             const RunOptions options = run_options(trust);

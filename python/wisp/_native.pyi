@@ -414,6 +414,9 @@ def read_slices(where: Location, weight_bytes: int, trust: Trust = ...) -> int:
 
 def read_codec(where: Location, trust: Trust = ...) -> str: ...
 
+def tell_replica(where: Location, id: str, seq: int, state: str, pause_us: int | None = ..., every_ms: int | None = ..., trust: Trust = ...) -> None:
+    """Writes the heartbeat of a replica that another process holds."""
+
 def read_log(where: Location, count: int, trust: Trust = ...) -> list[CommitSummary]: ...
 
 def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) -> RunStatus: ...

@@ -1,16 +1,28 @@
 #include "observe/replica_health.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/limits.hpp"
 #include "base/try.hpp"
 #include "log/heartbeat.hpp"
 #include "log/run_keys.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp {
 namespace {
 
 constexpr std::size_t kMostReplicas = 10'000;
+constexpr std::size_t kLongestId = 200;
+
+bool is_plain(std::string_view id) {
+    if (id.empty() || id.size() > kLongestId || id.front() == '.') return false;
+    return std::ranges::all_of(id, [](char c) {
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        return letter || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    });
+}
 
 }  // namespace
 
@@ -41,6 +53,31 @@ Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
         replicas.push_back(std::move(health));
     }
     return replicas;
+}
+
+Result<void> tell_replica(const Location& where, const RunOptions& options,
+                          const ReplicaBeat& beat) {
+    if (!is_plain(beat.id)) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("'{}' is no name for a replica; letters, digits, '.', '_' and '-' "
+                                "make one",
+                                beat.id));
+    }
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    Heartbeat told{log.run(), beat.seq, 0, 0, beat.state, beat.pause_us, beat.every_ms};
+    if (beat.seq != 0) {
+        WISP_ASSIGN(const auto entry, log.peek(beat.seq));
+        if (!entry) {
+            return fail(ErrorKind::kGap,
+                        fmt::format("there is no commit {} that '{}' could be at; it may be given "
+                                    "up by now",
+                                    beat.seq, beat.id));
+        }
+        told.step = entry->commit.state.step;
+        told.state_index = entry->commit.state.state_index;
+    }
+    return where.store->put(where.key(std::string(kReplicasPrefix) + beat.id),
+                            as_bytes(write_heartbeat(told)));
 }
 
 }  // namespace wisp

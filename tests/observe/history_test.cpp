@@ -7,6 +7,7 @@
 #include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::testing {
 namespace {
@@ -156,6 +157,23 @@ TEST_F(HistoryOfARun, ReplicasTellTheirPauseAndHowOftenTheyAreHeard) {
     EXPECT_EQ(replicas[0].summary.step, 3U);
     EXPECT_EQ(replicas[0].every_ms, 5'000);
     ASSERT_TRUE(replicas[0].pause_us);
+}
+
+TEST_F(HistoryOfARun, AProcessMayTellOfReplicasThatOthersHold) {
+    value_of(tell_replica(run_, {}, {"east", seq_of_step(2), "following", 1'500, 30'000}));
+    value_of(tell_replica(run_, {}, {"west", 0, "joining"}));
+    const auto replicas = value_of(read_replicas(run_, {}));
+    ASSERT_EQ(replicas.size(), 2U);
+    EXPECT_EQ(replicas[0].summary.id, "east");
+    EXPECT_EQ(replicas[0].summary.step, 2U);
+    EXPECT_EQ(replicas[0].summary.lag_steps, 1U);
+    EXPECT_EQ(replicas[0].pause_us, 1'500);
+    EXPECT_EQ(replicas[1].summary.state, "joining");
+    EXPECT_EQ(replicas[1].summary.lag_steps, 4U);
+    for (const std::string id : {"", "../latest", "a/b", ".", "a b"}) {
+        EXPECT_EQ(tell_replica(run_, {}, {id, 0, "following"}).error().kind, ErrorKind::kInvalid);
+    }
+    EXPECT_EQ(tell_replica(run_, {}, {"east", 999, "following"}).error().kind, ErrorKind::kGap);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,7 +67,7 @@ class Trainer:
 class Engine:
     """Half of both tensors, fused into one parameter."""
 
-    def __init__(self, run: Path, served: Path, rank: int) -> None:
+    def __init__(self, run: Path, served: Path, rank: int, server: str = "") -> None:
         self.model = torch.nn.Module()
         memory = torch.zeros(64, 64, dtype=BF16)
         self.model.register_parameter("fused", torch.nn.Parameter(memory, requires_grad=False))
@@ -75,8 +77,8 @@ class Engine:
         self.load(load_file(served / "model.safetensors").items())
         settings = FeedSettings(str(run), poll=0.2, base=str(served))
         self.follower = RankFollower(
-            FeedLink(settings), self.model, self.load, label=f"{served}/{rank}",
-            checkpoint=str(served),
+            FeedLink(settings), self.model, self.load, label=f"{server or served}/{rank}",
+            checkpoint=str(served), replica=server,
         )  # fmt: skip
 
     def load(self, weights: object) -> None:
@@ -318,6 +320,34 @@ def test_what_fails_on_one_rank_is_undone_on_all(trainer: Trainer, tmp_path: Pat
     for engine in engines:
         assert engine.holds(trainer.state())
         engine.follower.close()
+
+
+def test_each_server_of_a_host_is_a_replica_of_its_own(trainer: Trainer, tmp_path: Path) -> None:
+    def shown(*wanted: tuple[str, int, str]) -> None:
+        """Once the heartbeats say so; they are written beside everything else."""
+        end = time.monotonic() + TIMEOUT
+        while True:
+            replicas = wisp.status(str(trainer.folder)).replicas
+            said = {r.id: json.loads((run / "replicas" / r.id).read_text()) for r in replicas}
+            found = {(r.id, r.step, said[r.id]["state"]) for r in replicas}
+            if found == set(wanted):
+                return
+            assert time.monotonic() < end, found
+            time.sleep(0.05)
+
+    run, served = tmp_path / "run", tmp_path / "served"
+    trainer.publish(1)
+    east = Engine(run, served, 0, "east")
+    west = Engine(run, served, 0, "west")
+    switch(east, 1)
+    shown(("east", 1, "following"), ("west", 0, "joining"))
+    switch(west, 1)
+    trainer.publish(2)
+    switch(west, 2)
+    shown(("east", 1, "following"), ("west", 2, "following"))
+    west.follower.close()
+    shown(("east", 1, "following"), ("west", 2, "stopped"))
+    east.follower.close()
 
 
 def test_a_run_of_another_model_is_refused_with_the_cure(trainer: Trainer, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ from wisp.engine.feed_messages import (  # noqa: E402
     RankState,
 )
 from wisp.vllm import identity, update_coordinator  # noqa: E402
+from wisp.vllm.draft_model import draft_note  # noqa: E402
 from wisp.vllm.routes import WispRoutes  # noqa: E402
 from wisp.vllm.settings import InitInfo, configured  # noqa: E402
 
@@ -232,7 +234,9 @@ class ScriptedLink:
         self.known = ScriptedLink.shown
 
     def look(self) -> None:
-        pass
+        shown = ScriptedLink.shown
+        status = replace(shown.status, passes=shown.status.passes + 1)
+        ScriptedLink.shown = replace(shown, status=status)
 
     def wait(self, ready: Callable[[FeedState], bool], timeout: float | None) -> FeedState | None:
         self.known = ScriptedLink.shown
@@ -315,6 +319,112 @@ def test_an_engine_that_breaks_is_named(two: Served) -> None:
     assert update.status_code == 500
     assert "engine 1: Call to wisp_update method failed: bus error" in update.json()["error"]
     assert verify.status_code == 500 and "engine 1: " in verify.json()["error"]
+
+
+# --- which step
+
+
+@pytest.fixture
+def one(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Served]:
+    """A server of one engine, at the newest step of the run or behind it."""
+    monkeypatch.setattr(update_coordinator, "FeedLink", ScriptedLink)
+
+    def make(served: int, newest: int, **report: Any) -> Served:
+        feed = FeedState(
+            connected=True,
+            status=FollowStatus(passes=1000),
+            at=FeedPosition(serial=2, step=newest, seq=newest, state=STATE),
+            ranks={f"{identity.engine_id()}/0.0": replace(rank(served, newest), **report)},
+        )
+        monkeypatch.setattr(ScriptedLink, "shown", feed)
+        made = serve(1)
+        identity.note_engine({"run": "s3://bucket/run"})
+        return made
+
+    return make
+
+
+def update_to(step: Any) -> tuple[str, str, Any]:
+    return ("POST", "/wisp/update", {"step": step, "timeout": 0.5})
+
+
+def test_a_step_that_is_served_costs_no_pause(one: Any) -> None:
+    server = one(6, 6)
+    for answer in server.ask(update_to(6), update_to(None)):
+        assert answer.status_code == 200
+        assert answer.json()["moved"] is False and answer.json()["pause_seconds"] == 0
+    assert server.engines.calls == []
+
+
+@pytest.mark.parametrize("served", [6, 5])
+def test_issue18_a_past_step_is_refused_without_a_pause(one: Any, served: int) -> None:
+    server = one(served, 6)
+    (answer,) = server.ask(update_to(3))
+    assert answer.status_code == 409, answer.text
+    assert f"step 3 is past: step {served} is served" in answer.json()["error"]
+    assert server.engines.calls == []
+
+
+def test_a_step_that_the_run_has_passed_before_it_was_served_means_the_newest(one: Any) -> None:
+    server = one(4, 6)
+    server.engines.answer = lambda number, *_: {**switched(number), "step": 6}
+    (answer,) = server.ask(update_to(5))
+    assert answer.status_code == 200 and answer.json()["served"] == 6
+
+
+def test_issue18_what_is_no_step_is_no_request(one: Any) -> None:
+    server = one(6, 6)
+    for step in (-1, True, 1.5, "3"):
+        (answer,) = server.ask(update_to(step))
+        assert answer.status_code == 400, (step, answer.text)
+    assert server.engines.calls == []
+
+
+# --- coverage
+
+
+def test_a_run_that_does_not_fit_is_refused_when_it_is_named(one: Any) -> None:
+    server = one(6, 6, failure="the run does not write 'x'", refused=True, allowed="|")
+    (answer,) = server.ask(init({"run": "s3://bucket/run"}))
+    assert answer.status_code == 409 and "does not write 'x'" in answer.json()["error"]
+    # The rank does not know yet of what is allowed now: what it says of before does not count.
+    answer, stranger = (
+        server.ask(init({"run": "s3://bucket/run", "allow_missing": ["x"]}), client=client)[0]
+        for client in (HERE, ELSEWHERE)
+    )
+    assert server.engines.calls == [(0, "collective_rpc")]
+    assert stranger.status_code == 403
+
+
+def test_what_has_no_counterpart_shows_in_status_and_verify(one: Any) -> None:
+    server = one(6, 6, missing=("x",), unused=("y",), ignored=("z",))
+    server.engines.answer = lambda *_: [0]
+    status, verify = server.ask(STATUS, ("POST", "/wisp/verify", {}))
+    told = status.json()
+    assert (told["missing"], told["unused"], told["ignored"]) == (["x"], ["y"], ["z"])
+    assert verify.json() == {"differing": 0, "ranks": 1, "missing": ["x"], "unused": ["y"]}
+
+
+def test_a_draft_model_that_the_run_does_not_reach_is_told_of() -> None:
+    def config(method: str, model: str | None) -> Any:
+        draft = SimpleNamespace(model=model) if model else None
+        speculative = SimpleNamespace(method=method, draft_model_config=draft)
+        return SimpleNamespace(**vars(config_of(1)), speculative_config=speculative)
+
+    assert draft_note(config_of(1)) is None and draft_note(config("ngram", None)) is None
+    assert "of /draft, are not the run's" in str(draft_note(config("eagle", "/draft")))
+    assert "of the served folder" in str(draft_note(config("mtp", "/nowhere")))
+
+
+def test_what_is_allowed_is_named_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WISP_RUN", "s3://bucket/run")
+    monkeypatch.setenv("WISP_ALLOW_UNUSED", "lm_head.weight,visual.*")
+    info = configured(config_of(1))
+    assert info is not None and info.allowed.is_unused("visual.0.w")
+    assert not info.allowed.is_unused("other") and not info.allowed.is_missing("lm_head.weight")
+    for wrong in ("*", "", "**"):
+        with pytest.raises(ValueError, match="names tensors"):
+            InitInfo(run="r", allow_missing=[wrong])
 
 
 def test_all_engines_are_verified(two: Served) -> None:

@@ -51,7 +51,6 @@ class FeedSettings:
     poll: float = 1.0
     base: str | None = None  #: a checkpoint to start from instead of fetching one
     scratch: str | None = None
-    replica_id: str = ""
     min_serial: int = 0  #: certificates below it are revoked
     run_id: str = ""  #: the run that must be at the address; empty: whichever is there
 

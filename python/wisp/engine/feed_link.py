@@ -104,6 +104,11 @@ class FeedState:
         return self.chain(self.moves[starts[-1]].before) if starts else None
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the run has gone on from where the feed is."""
+        return self.at is not None and self.status.head_seq > self.at.seq
+
+    @property
     def held_schema(self) -> tuple[TensorEntry, ...]:
         """The tensors that the feed has in shared memory."""
         if not self.relay:

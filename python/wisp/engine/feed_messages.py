@@ -110,6 +110,12 @@ class RankReport:
     staged: RankState | None = None  #: the newest, or what is served
     all_staged: tuple[str, ...] = ()  #: keys of all staged states
     failure: str | None = None  #: why there is nothing to switch to
+    refused: bool = False  #: and it stays so, unless the run or the settings change
+    replica: str = ""  #: the name under which `wisp status` is to show its server
+    allowed: str = ""  #: the key of what may be without a counterpart, as the rank knows it
+    missing: tuple[str, ...] = ()  #: what of the model the run does not write, as was allowed
+    unused: tuple[str, ...] = ()  #: what of the run no rank holds, as was allowed
+    ignored: tuple[str, ...] = ()  #: what the engine does not load of the served folder either
 
     def can_serve(self, key: str) -> bool:
         """Whether the rank serves this state, or has staged it."""

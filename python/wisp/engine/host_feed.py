@@ -53,6 +53,7 @@ from .feed_messages import (
 from .feed_readers import FeedReader
 from .rank_table import RankTable
 from .relay_state import RejoinError, RelayState
+from .server_beats import ServerBeats
 from .shared_state import SharedState
 
 __all__ = ["Feed"]
@@ -92,6 +93,7 @@ class Feed:
         self._looking = threading.Event()
         self._trusts_base = True
         self._follower: Follower | None = None
+        self._beats = ServerBeats(settings, lambda: dict(self._reports))
 
     def _make_follower(self) -> Follower:
         settings = self._settings
@@ -106,7 +108,6 @@ class Feed:
             scratch=settings.scratch,
             min_serial=settings.min_serial,
             run_id=settings.run_id or None,
-            replica_id=settings.replica_id,
             poll=settings.poll,
             on_event=self.take,
         )
@@ -243,6 +244,7 @@ class Feed:
                 self._follower.stop()
         if isinstance(self._shared, RelayState):
             self._shared.close()
+        self._beats.beat(everybody=False)  # those that have gone
 
     def _is_lonely(self) -> bool:
         with self._lock:
@@ -270,6 +272,7 @@ class Feed:
                 self._reports.pop(reader.label, None)
                 self._ranks.leave(reader.label)
                 self._tell(RankSays(reader.label, None))
+                self._beats.wake()
         reader.close()
 
     def _take_message(self, reader: FeedReader, message: ReaderMessage) -> None:
@@ -326,6 +329,7 @@ class Feed:
             self._reports[label] = report
             self._ranks.report(label, report)
             self._tell(RankSays(label, report))
+        self._beats.wake()
 
     def _look(self) -> None:
         """Passes on that a reader does not want to wait for the next look."""

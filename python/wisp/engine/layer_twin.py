@@ -34,6 +34,7 @@ from .load_plan import (
     targets_of,
 )
 from .load_recorder import LearningLoader, capture, learn
+from .loader_guard import guarded
 from .twin_unit import Alone, Unit, restore, state_of
 
 __all__ = ["LayerTwin", "Unit"]
@@ -87,8 +88,9 @@ class LayerTwin(LearningLoader):
         UnsupportedError names what no plan can be made of.
         """
         with self._lock:
-            inner = learn(self._load, self._inner, schema)
+            inner = learn(guarded(self._twin, self._load), self._inner, schema)
         plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)
+        plan.loaded, plan.written = inner.loaded, inner.written
         self._goes_to = _targets_by_name(inner)
         names: dict[str, list[str]] = {unit.path: [] for unit in self._units}
         for name, indices in self._goes_to.items():

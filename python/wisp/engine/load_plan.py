@@ -19,7 +19,8 @@ from ..errors import InvalidError, UnsupportedError
 from .element_function import ElementFunction
 
 __all__ = [
-    "Layout", "LoadPlan", "Piece", "Target", "Write", "add_targets", "learn_layout", "targets_of",
+    "Layout", "LoadPlan", "Piece", "Region", "Target", "Write", "add_targets", "learn_layout",
+    "targets_of",
 ]  # fmt: skip
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -30,6 +31,8 @@ Loader = Callable[[Iterable[tuple[str, torch.Tensor]]], object]
 Schema = list[tuple[str, torch.dtype, tuple[int, ...]]]
 #: What a loader writes: (target, view of its memory, values).
 Write = tuple[int, torch.Tensor, torch.Tensor]
+#: Bytes of a target: the first, and (size, stride) of each dimension.
+Region = tuple[int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,10 @@ class LoadPlan:
     computed: dict[str, set[int]] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    #: What the loader writes to: the targets, or what they are made of after loading.
+    loaded: list[Target] = field(default_factory=list)
+    #: All that it writes, by number of those, and the tensors whose values go there.
+    written: dict[int, dict[Region, frozenset[str]]] = field(default_factory=dict)
 
     def absent(self) -> list[str]:
         """Tensors of which this rank holds nothing."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import UnsupportedError
+from ..errors import Error, InvalidError, UnsupportedError
+from .coverage import region_of
 from .element_codes import (
     CONSTANT,
     ElementCodes,
@@ -22,9 +23,9 @@ from .element_codes import (
     written_by,
 )
 from .element_map import factor, nested
-from .load_plan import Loader, LoadPlan, Piece, Schema, Target, Write
+from .load_plan import Loader, LoadPlan, Piece, Region, Schema, Target, Write
 
-__all__ = ["LearningLoader", "capture", "learn"]
+__all__ = ["LearningLoader", "LoaderError", "capture", "learn"]
 
 _aten = torch.ops.aten
 
@@ -47,7 +48,8 @@ class LearningLoader(ABC):
 def learn(load: Loader | LearningLoader, targets: list[Target], schema: Schema) -> LoadPlan:
     """The plan of a model whose loader is `load`; nothing is written to its memory.
 
-    UnsupportedError when the loader writes in a way that cannot be followed.
+    UnsupportedError when the loader writes in a way that cannot be followed; LoaderError when it
+    fails.
     """
     if isinstance(load, LearningLoader):
         return load.learn(targets, schema)
@@ -55,9 +57,15 @@ def learn(load: Loader | LearningLoader, targets: list[Target], schema: Schema) 
     learner = _Learner(targets)
     for name, dtype, shape in schema:
         plan.dtypes[name], plan.shapes[name] = dtype, shape
-    with learner, torch.no_grad():
-        load(_sources(schema, learner))
+    try:
+        with learner, torch.no_grad():
+            load(_sources(schema, learner))
+    except Error:
+        raise
+    except Exception as error:
+        raise LoaderError(learner.current, error) from error
     learner.refuse_unknown()
+    plan.loaded, plan.written = targets, learner.written
     groups: dict[str, set[str]] = {}
     for names, target in learner.transformed:
         for name in names:
@@ -97,6 +105,15 @@ def capture(
     return [write for write in catcher.final_writes() if write[0] in wanted]
 
 
+class LoaderError(InvalidError):
+    """The model's loader has failed with a run's tensors."""
+
+    def __init__(self, name: str | None, cause: Exception) -> None:
+        super().__init__(f"the model's loader fails at '{name}': {type(cause).__name__}: {cause}")
+        self.name = name  #: the tensor that it was given last
+        self.cause = cause
+
+
 def _sources(schema: Schema, learner: _Learner) -> Iterator[tuple[str, torch.Tensor]]:
     for name, dtype, shape in schema:
         # Memory that is never touched costs address space only.
@@ -115,8 +132,19 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._targets = targets
         self._where = {t.flat.untyped_storage().data_ptr(): i for i, t in enumerate(targets)}
+        self._adopted: list[torch.Tensor] = []  # so that no storage gets the address of another
         self._shadows: dict[int, torch.Tensor] = {}
         self._writes: list[Write] = []
+
+    def adopt(self, old: torch.Tensor, new: torch.Tensor) -> bool:
+        """Writes to `new`, which takes the place of a target, count as writes to the target."""
+        target = self._where.get(old.untyped_storage().data_ptr())
+        same = (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype)
+        if target is None or not same or old.storage_offset() or new.storage_offset():
+            return False
+        self._adopted.append(new)
+        self._where[new.untyped_storage().data_ptr()] = target
+        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -230,6 +258,7 @@ class _Learner(_Catcher):
         self._unknown: list[tuple[str, set[int]]] = []
         self.pieces: list[tuple[str, Piece]] = []
         self.transformed: list[tuple[set[str], int]] = []
+        self.written: dict[int, dict[Region, frozenset[str]]] = {}
 
     def announce(self, name: str, tensor: torch.Tensor) -> None:
         """The loader is given this tensor next."""
@@ -238,6 +267,11 @@ class _Learner(_Catcher):
         self._shadows.clear()
         if tensor.numel():
             self._codes.announce(name, tensor)
+
+    @property
+    def current(self) -> str | None:
+        """What the loader was given last."""
+        return self._current
 
     def refuse_unknown(self) -> None:
         """UnsupportedError if something depends on what was in memory before."""
@@ -293,6 +327,7 @@ class _Learner(_Catcher):
         pieces = None if found is None else [piece for _, piece in found]
         numbers = [] if found is None else [number for number, _ in found]
         self._known.setdefault(target, []).append((region, pieces, numbers, names))
+        self.written.setdefault(target, {})[region_of(view)] = frozenset(names)
         if found is None:
             self.transformed.append((names, target))
         for number, piece in found or ():

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import Error, UnavailableError, WrongBaseError
+from ..errors import Error, InvalidError, UnavailableError, UnsupportedError, WrongBaseError
 from ..targets import element_width
 from ..tensors import TensorEntry, torch_dtype
+from .coverage import STRICT, Allowed, Coverage, PartedError, agree, check_twins, listed
 from .element_function import is_steady
 from .feed_files import MappedState, StateMovedError, read_move
 from .feed_link import FeedLink, FeedState
@@ -34,16 +35,11 @@ from .feed_messages import (
     state_key,
 )
 from .gather import fill, parts_of
-from .load_plan import (
-    Layout,
-    Loader,
-    LoadPlan,
-    Schema,
-    Target,
-    check_covers,
-    targets_of,
-)
+from .load_plan import Layout, Loader, LoadPlan, Schema, Target, targets_of
 from .load_recorder import LearningLoader, capture, learn
+from .loader_guard import guarded
+from .run_plan import plan_run
+from .served_checkpoint import open_served
 from .stage import Stage, Write
 from .whole_state import WholeState
 
@@ -51,10 +47,14 @@ __all__ = ["RankFollower", "Served", "Vote"]
 
 _log = logging.getLogger("wisp.engine")
 _RETRY = 2.0  # seconds after a stage that failed
+_DOUBTFUL = 1 << 60  # marks votes of ranks that have yet to agree on coverage: all of them, or none
+_LISTED = 100  # names told of each kind that has no counterpart
 _PROOF = 3600.0  # seconds that a proof of all weights may take
 
 #: Gives every rank's (number, complaint) to every rank, in the order of ranks; complaint "": none.
 Vote = Callable[[int, str], list[tuple[int, str]]]
+#: Gives what each rank says to every rank, in the order of ranks.
+Share = Callable[[Any], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,10 @@ class RankFollower:
     the plan: read back through it, the model's memory must hold them bit for bit.
     layouts: of storages that the engine has put into another order, by their address.
     peers: how many ranks its engine has on this host; labels are the same up to the last "/".
+    share: how the ranks of the engine tell each other what they hold; None: there is one alone.
+    tied: the served model's head is its embedding, by its configuration.
+    allowed: what may be without a counterpart in run or model.
+    replica: the name under which `wisp status` shows the engine; the same on all its ranks.
     """
 
     def __init__(
@@ -97,13 +101,17 @@ class RankFollower:
         checkpoint: str | None,
         layouts: dict[int, Layout] | None = None,
         peers: int = 1,
+        share: Share | None = None,
+        tied: bool = False,
+        allowed: Allowed = STRICT,
+        replica: str = "",
     ) -> None:
         self.link = link
         self.label = label
         self.served: Served | None = None
         self.failure: str | None = None  #: why there is nothing to switch to
         self._model = model
-        self._load = load
+        self._load = load if isinstance(load, LearningLoader) else guarded(model, load)
         self._checkpoint = checkpoint
         self._layouts = layouts
         self._lock = threading.Condition()
@@ -112,8 +120,17 @@ class RankFollower:
         self._targets: list[Target] = []
         self._proven: set[int] = set()
         self._unsteady: set[str] = set()  # functions whose kernels look at the place of an element
+        self._share = share
+        self._tied = tied
+        self._allowed = allowed
+        self._replica = replica
+        self._served_plan: LoadPlan | None = None  # of the folder that was loaded
+        self._read: Callable[[str], torch.Tensor] | None = None
         self._plan: LoadPlan | None = None
         self._plan_schema: tuple[TensorEntry, ...] = ()
+        self._coverage = Coverage()
+        self._refused: InvalidError | None = None  # for the run's schema, as it is known
+        self._unfit = False  # `failure` is not for a moment
         self._closed = False
         self._peers = peers
         self._doubted = False  # memory is not what it should be: only a whole state helps
@@ -131,6 +148,17 @@ class RankFollower:
             self._lock.notify_all()
         self._asked.put(None)
         self.link.close()
+
+    def allow(self, allowed: Allowed) -> None:
+        """From now on this may be without a counterpart. All ranks must be told."""
+        with self._lock:
+            if allowed != self._allowed:
+                self._allowed, self._plan_schema, self._refused = allowed, (), None
+                self._staged.clear()  # under other terms
+                self.failure, self._unfit = None, False
+                self._lock.notify_all()
+        self._tell()
+        self.link.wake()
 
     def wait_staged(self, ready: Callable[[Served], bool], timeout: float) -> Served | None:
         """The newest staged or served state that is ready; None after `timeout` seconds."""
@@ -159,7 +187,13 @@ class RankFollower:
                 served, stage = self._staged.get(key, (None, None))
             unknown = f"step {key.partition(':')[0]} is not staged"
             missing = "" if served else self.failure or unknown
-            _refuse(vote(_number(served), missing), UnavailableError)
+            if missing and self._share is not None:
+                missing += f" (on host {socket.gethostname()})"  # whose feed nobody else sees
+            doubtful = stage is not None and not self._coverage.agreed
+            number = _number(served) ^ (_DOUBTFUL if doubtful else 0)
+            _refuse(vote(number, missing), UnavailableError)
+            if doubtful:
+                self._agree()
             complaint = ""
             try:
                 if stage is not None:
@@ -187,6 +221,19 @@ class RankFollower:
         if isinstance(self._load, LearningLoader):
             self._load.written(stage.touched)
 
+    def _agree(self) -> None:
+        """That each tensor of the run is held by some rank. All ranks come here together."""
+        assert self._share is not None
+        said = self._share((self._coverage.absent, tuple(self._coverage.twins)))
+        try:
+            agree(self._coverage, said, self._allowed)
+        except InvalidError as error:
+            self._refused, self.failure, self._unfit = error, str(error), True
+            self._staged.clear()
+            self._tell()
+            raise
+        self._log_coverage()
+
     def verify(self) -> int:
         """How many elements of this rank's memory differ from the served state, read in full."""
         feed = self.link.known
@@ -198,6 +245,7 @@ class RankFollower:
             if self.served.state != feed.at.state:
                 raise UnavailableError("the feed has gone on; update first")
             plan = self._plan_for(feed)
+            check_twins(self._coverage.twins, state.bits)
             return _count_differences(plan, state, self._captured(plan, state))
 
     def _verify_together(self) -> int:
@@ -275,19 +323,27 @@ class RankFollower:
                     self.link.want_state(self.label)
             except Exception as error:  # told to the next who asks for a step
                 self._fail(error)
+                feed = self.link.known
+                if isinstance(error, PartedError) and feed.relay and feed.is_behind:
+                    # No rank stands where the next step begins, so only a whole state leads on.
+                    self.link.want_state(self.label)
             with self._lock:
                 self._lock.wait(_RETRY)
 
     def _fail(self, error: Exception) -> None:
-        _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=True)
+        if _text(error) != self.failure:
+            trace = not isinstance(error, InvalidError)
+            _log.warning("%s cannot stage: %s", self.label, _text(error), exc_info=trace)
         with self._lock:
             self.failure = _text(error)
+            lasting = isinstance(error, (InvalidError, UnsupportedError))
+            self._unfit = lasting or (isinstance(error, WrongBaseError) and not self._targets)
             self._lock.notify_all()
         self._tell()
 
     def _learn_targets(self) -> None:
         started = time.monotonic()
-        schema, read = _open_checkpoint(self._checkpoint)
+        schema, read = open_served(self._checkpoint)
         plan = learn(self._load, targets_of(self._model, self._layouts), schema)
         targets = plan.targets
         self._unsteady = _unsteady(plan, read)
@@ -313,7 +369,8 @@ class RankFollower:
                 "step that touches them reads them whole and runs it for them", self.label,
                 next(iter(plan.opaque)), len(plan.opaque) - 1, plan.bytes_of(plan.opaque) / 1e6,
             )  # fmt: skip
-        self._targets, self._proven = targets, proven
+        self._proven.update(proven)
+        self._served_plan, self._read, self._targets = plan, read, targets
         _log.info(
             "%s: plan of %d tensors proven, %d elements in %d places, %.2f s", self.label,
             len(schema), held, len(targets), time.monotonic() - started,
@@ -333,22 +390,44 @@ class RankFollower:
             self._proven.update(index for index, _, _ in writes)
 
     def _plan_for(self, feed: FeedState) -> LoadPlan:
-        if self._plan is None or self._plan_schema != feed.schema:
-            schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
-            plan = learn(self._load, self._targets, schema)
-            for name in self._unsteady & set(plan.pieces):
-                plan.forget_pieces(name)
-            check_covers(plan, self._proven)
-            if len(plan.absent()) == len(plan.shapes):
-                raise WrongBaseError(
-                    "the run has no tensor that the served model knows: "
-                    f"'{next(iter(plan.shapes), '')}' is its first; serve the model that is trained"
-                )
-            self._plan, self._plan_schema = plan, feed.schema
-            parts = parts_of(plan)
-            opaque = tuple(sorted({*plan.opaque, *(plan.pieces.keys() - parts.keys())}))
-            self.link.hold(RankHolds(self.label, self._peers, parts, opaque))
-        return self._plan
+        if self._refused is not None and self._plan_schema == feed.schema:
+            raise self._refused  # learned once, told to all who ask
+        if self._plan is not None and self._plan_schema == feed.schema:
+            return self._plan
+        assert self._served_plan is not None and self._read is not None
+        schema: Schema = [(n, torch_dtype(d), s) for n, d, s in feed.schema]
+        with self._lock:
+            allowed, self._refused = self._allowed, None
+        try:
+            plan, coverage = plan_run(
+                self._load, self._served_plan, schema, allowed, self._proven,
+                self._unsteady,
+                tied=self._read if self._tied else None, alone=self._share is None,
+            )  # fmt: skip
+        except InvalidError as error:
+            with self._lock:
+                if allowed is self._allowed:
+                    self._refused, self._plan_schema = error, feed.schema
+            raise
+        with self._lock:
+            if allowed is not self._allowed:
+                raise UnavailableError("other tensors are allowed than before; it is tried again")
+            self._plan, self._coverage, self._plan_schema = plan, coverage, feed.schema
+        self._log_coverage()
+        parts = parts_of(plan)
+        opaque = tuple(sorted({*plan.opaque, *(plan.pieces.keys() - parts.keys())}))
+        self.link.hold(RankHolds(self.label, self._peers, parts, opaque))
+        return plan
+
+    def _log_coverage(self) -> None:
+        found = self._coverage
+        for names, text in (
+            (found.missing, "keeps %s as loaded, which the run does not write"),
+            (found.unused, "does not hold %s of the run"),
+            (found.ignored, "does not load %s, neither of the served folder nor of the run"),
+        ):
+            if names:
+                _log.warning("%s: the model " + text, self.label, listed(names))
 
     def _stage_newest(self) -> None:
         def is_news(feed: FeedState) -> bool:
@@ -373,7 +452,7 @@ class RankFollower:
             self._staged[served.key] = (served, stage)
             while len(self._staged) > 2:
                 self._staged.pop(next(iter(self._staged)))
-            self.failure, self._doubted = None, False
+            self.failure, self._unfit, self._doubted = None, False, False
             self._lock.notify_all()
         _log.debug("%s: staged step %d in %.1f ms", self.label, served.step,
                    1000 * (time.monotonic() - started))  # fmt: skip
@@ -390,8 +469,8 @@ class RankFollower:
             moves = []
         try:
             done = self._put_moves(stage, feed, moves) if moves is not None else None
-        except FileNotFoundError:
-            done = None  # the feed has let them go; its state is still there
+        except (FileNotFoundError, _UnlikeError):
+            done = None  # the feed has let them go, or only the whole tells; its state is there
         if done is not None:
             return stage if done else None
         stage = Stage(plan)
@@ -413,7 +492,7 @@ class RankFollower:
                 stage = Stage.beyond(base)
                 if moves is not None and self._put_moves(stage, feed, moves):
                     return stage
-            except FileNotFoundError:
+            except (FileNotFoundError, _UnlikeError):
                 continue
         moves = feed.chain_from(feed.whole_state) if feed.whole else None
         if moves is not None:
@@ -422,13 +501,14 @@ class RankFollower:
                 self._put_whole(stage, WholeState(feed.whole))
                 if self._put_moves(stage, feed, moves, from_memory=False):
                     return stage
-            except FileNotFoundError:
+            except (FileNotFoundError, _UnlikeError):
                 pass
         self.link.want_state(self.label)
         self.link.wait(lambda now: self._closed or now.whole != feed.whole, _RETRY)
         return None
 
     def _put_whole(self, stage: Stage, state: MappedState | WholeState) -> None:
+        check_twins(self._coverage.twins, state.bits)
         for name in stage.plan.pieces:
             stage.put_whole(name, _torch_bits(state, name))
         stage.put_writes(self._captured(stage.plan, state))
@@ -443,8 +523,12 @@ class RankFollower:
         plan = stage.plan
         widths = {name: element_width(dtype) for name, dtype, _ in feed.schema}
         touched: set[str] = set()
+        twins = self._coverage.twins
         for move in moves:
+            tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
             for name, positions, bits, old in read_move(self.link.folder, move, widths):
+                if name in twins or name in twins.values():
+                    tied[name] = (positions, bits)
                 if name in plan.opaque:
                     touched.update(plan.opaque[name])
                 else:
@@ -452,6 +536,9 @@ class RankFollower:
                         name, torch.from_numpy(positions), _signed(bits),
                         _signed(old) if old is not None and from_memory else None,
                     )  # fmt: skip
+            for name, twin in twins.items():
+                if not _move_alike(tied.get(name), tied.get(twin)):
+                    raise _UnlikeError(name)
         if not touched:
             return True
         if feed.relay and not touched <= set(feed.kept):
@@ -489,8 +576,26 @@ class RankFollower:
                 staged=newest.as_message() if newest else None,
                 all_staged=tuple(served.key for served in staged),
                 failure=self.failure,
+                refused=self.failure is not None and self._unfit,
+                replica=self._replica,
+                allowed=self._allowed.key,
+                missing=self._coverage.missing[:_LISTED],
+                unused=self._coverage.unused[:_LISTED],
+                ignored=self._coverage.ignored[:_LISTED],
             )
         self.link.report(self.label, report)
+
+
+class _UnlikeError(Exception):
+    """A move changes a tensor otherwise than the one that is served in its place."""
+
+
+def _move_alike(
+    one: tuple[np.ndarray, np.ndarray] | None, other: tuple[np.ndarray, np.ndarray] | None
+) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _number(served: Served | None) -> int:
@@ -545,30 +650,3 @@ def _unsteady(plan: LoadPlan, read: Callable[[str], torch.Tensor]) -> set[str]:
         ):
             found.add(name)
     return found
-
-
-def _open_checkpoint(place: str | None) -> tuple[Schema, Callable[[str], torch.Tensor]]:
-    from safetensors import safe_open
-
-    folder = Path(place) if place else None
-    files = sorted(folder.glob("*.safetensors")) if folder is not None and folder.is_dir() else []
-    if not files:
-        raise WrongBaseError(
-            f"there are no safetensors in {place!r}, which the model was served from, to prove the "
-            "plan of its memory with; serve a checkpoint folder (wisp export writes one)"
-        )
-    schema: Schema = []
-    where: dict[str, Any] = {}
-    for file in files:
-        opened: Any = safe_open(file, framework="pt")
-        for name in opened.keys():
-            part = opened.get_slice(name)
-            schema.append((name, torch_dtype(part.get_dtype()), tuple(part.get_shape())))
-            where[name] = opened
-
-    def read(name: str) -> torch.Tensor:
-        tensor = where[name].get_tensor(name).contiguous().reshape(-1)
-        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        return tensor.view(integers[tensor.element_size()])
-
-    return schema, read

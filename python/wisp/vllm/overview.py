@@ -76,6 +76,19 @@ class Overview:
         """Why some rank cannot stage."""
         return next((rank.failure for rank in self.ranks if rank.failure), None)
 
+    def refusal(self, allowed: str) -> str | None:
+        """Why some rank will not follow this run, whatever comes; `allowed`: what it must know."""
+        refused = [rank for rank in self.ranks if rank.refused and rank.allowed == allowed]
+        return refused[0].failure if refused else None
+
+    @property
+    def uncovered(self) -> dict[str, list[str]]:
+        """What has no counterpart in the run or in the model, and was allowed or is ignored."""
+        return {
+            kind: sorted({name for rank in self.ranks for name in getattr(rank, kind)})
+            for kind in ("missing", "unused", "ignored")
+        }
+
     def is_ahead(self) -> bool:
         """Whether there is something staged that is not served."""
         staged, served = self.staged, self.served

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from ..engine.feed_link import FeedLink
 from ..engine.rank_follower import RankFollower, Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
+from .draft_model import draft_note
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
@@ -64,10 +66,16 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
         """Begins to follow; learning the plan and joining the run go on in the background."""
         if self._info is not None:
             if same_run(self._info.run, init_info.run):
+                self._allow(init_info)
                 return
             raise ConflictError(
                 f"this server follows {self._info.run} already; shut its weight transfer down "
                 f"first to follow {init_info.run}"
+            )
+        if self.vllm_config.load_config.load_format == "dummy":
+            raise InvalidError(
+                "this server was started with --load-format dummy: its weights are random, and no "
+                "checkpoint says what is where in its memory; start it without that option"
             )
         refuse_packed(self.model)
         served = self.model_config.model
@@ -85,7 +93,26 @@ class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[mi
             checkpoint=served,
             layouts=layouts,
             peers=self._local_ranks,
+            share=share if get_world_group().world_size > 1 else None,
+            tied=bool(getattr(self.model_config.hf_text_config, "tie_word_embeddings", False)),
+            allowed=init_info.allowed,
+            replica=init_info.replica_id
+            or f"{socket.gethostname()}-{engine_id().partition('-')[0]}",
         )
+        self._note(init_info)
+        note = draft_note(self.vllm_config)
+        if note is not None:
+            _log.warning("%s: %s", self.label, note)
+
+    def _allow(self, init_info: InitInfo) -> None:
+        """More than before may be without a counterpart."""
+        assert self._info is not None and self._follower is not None
+        told = self._info.allowing(init_info)
+        if told.allowed != self._info.allowed:
+            self._follower.allow(told.allowed)
+            self._note(told)
+
+    def _note(self, init_info: InitInfo) -> None:
         self._info = init_info
         if get_world_group().local_rank == 0:
             note_engine(init_info.as_dict())
@@ -143,6 +170,14 @@ def vote(number: int, complaint: str) -> list[tuple[int, str]]:
         return [(number, "")] * group.world_size
     everybody: list[Any] = [None] * group.world_size
     torch.distributed.all_gather_object(everybody, (number, complaint), group=group.cpu_group)
+    return everybody
+
+
+def share(said: Any) -> list[Any]:
+    """What every rank says, on every rank."""
+    group = get_world_group()
+    everybody: list[Any] = [None] * group.world_size
+    torch.distributed.all_gather_object(everybody, said, group=group.cpu_group)
     return everybody
 
 

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("wisp.engine")
 _MODES = ("keep", "wait", "abort")
+_FIT = 5.0  # seconds that an init waits for the ranks to know whether the run fits
 _RETRY = 0.2  # seconds after a switch that may do a moment later
 _AGAIN = 5.0  # seconds after a switch that failed, in self mode
 _CODES = {
@@ -124,7 +125,9 @@ class WispRoutes:
             async with server.moving:
                 answers = await ask_engines(server.cores, "wisp_verify")
             counts = [count for ranks in values_of(answers) for count in ranks]
-            return {"differing": sum(counts), "ranks": len(counts)}
+            found = server.coordinator.status()
+            beyond = {kind: found[kind] for kind in ("missing", "unused") if found[kind]}
+            return {"differing": sum(counts), "ranks": len(counts), **beyond}
 
         return await self._answer(request, answer)
 
@@ -189,10 +192,14 @@ class _Server:
                 f"this server follows {fixed.run} with other settings of trust, min_serial or "
                 "run_id than it is asked for; start it with these"
             )
-        if not self.coordinator.is_complete:  # those that follow take it for what they know
-            values = {"init_info": (fixed or info).as_dict()}
-            call = ("init_weight_transfer_engine", None, (), values)
+        wanted = info if fixed is None else fixed.allowing(info)
+        more = fixed is not None and wanted.allowed != fixed.allowed
+        if more:
+            self._refuse_strangers(request, info)
+        if more or not self.coordinator.is_complete:  # those that follow know the rest already
+            call = ("init_weight_transfer_engine", None, (), {"init_info": wanted.as_dict()})
             values_of(await ask_engines(self.cores, "collective_rpc", *call))
+        await self.threaded(self.coordinator.wait_fit, _FIT)
         return self.coordinator.status()
 
     def _refuse_strangers(self, request: Request, info: InitInfo) -> None:
@@ -214,7 +221,12 @@ class _Server:
     async def update(self, told: dict[str, Any]) -> dict[str, Any]:
         unknown = set(told) - {"step", "mode", "timeout", "recompute"}
         mode, step = told.get("mode", "keep"), told.get("step")
-        if unknown or mode not in _MODES or not isinstance(step, int | None):
+        if (
+            unknown
+            or mode not in _MODES
+            or isinstance(step, bool)
+            or not isinstance(step, int | None)
+        ):
             raise ValueError(
                 f"an update has `step` (a number or null), `mode` ({', '.join(_MODES)}), `timeout` "
                 f"and `recompute`; this one says {told}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.weight_transfer.base import (
@@ -12,6 +12,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
+from ..engine.coverage import Allowed
 from ..engine.feed_files import FeedSettings
 from ..errors import InvalidError
 from ..runs import trust_of
@@ -34,6 +35,7 @@ ALLOW_INIT = "WISP_ALLOW_INIT"
 _VARIABLES: dict[str, Callable[[str], Any]] = {
     "run": str, "trust": lambda text: text.split(","), "mode": str, "poll": float, "base": str,
     "scratch": str, "replica_id": str, "min_serial": int, "run_id": str,
+    "allow_missing": lambda text: text.split(","), "allow_unused": lambda text: text.split(","),
 }  # fmt: skip
 
 
@@ -44,6 +46,8 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     trust: public keys (texts or files on the server); with any, only what they signed is accepted.
     mode: "push" (somebody tells when to switch), "self" (the server does, as soon as it can).
     base: a checkpoint to start from instead of fetching one; the served folder if None.
+    allow_missing, allow_unused: names or patterns of what may be without a counterpart: tensors of
+      the served model that the run does not write, and of the run that the model does not hold.
     """
 
     run: str
@@ -57,6 +61,8 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     recompute: bool = False  #: in self mode: as in POST /wisp/update
     min_serial: int = 0  #: certificates with a lower serial are revoked
     run_id: str = ""  #: the identity of the run that must be there; empty: whichever is
+    allow_missing: list[str] = field(default_factory=list)
+    allow_unused: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not isinstance(self.run, str) or not self.run:
@@ -65,6 +71,12 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
             raise ValueError(f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}")
         if isinstance(self.trust, str):
             self.trust = [self.trust]
+        for name in ("allow_missing", "allow_unused"):
+            told = getattr(self, name)
+            told = [told] if isinstance(told, str) else list(told)
+            if not all(isinstance(entry, str) and entry.strip("*?") for entry in told):
+                raise ValueError(f"{name} names tensors, one by one or by a pattern, not {told!r}")
+            setattr(self, name, told)
         # Known to be wrong here, and not in the feed later.
         believed = trust_of(self.trust, self.min_serial, self.run_id or None)
         self.min_serial, self.run_id = believed.min_serial, believed.run_id
@@ -74,9 +86,19 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
         run = self.run if "://" in self.run else os.path.abspath(self.run)
         trust = [os.path.abspath(key) if os.path.exists(key) else key for key in self.trust]
         base = self.base or (served if served and os.path.isdir(served) else None)
-        return FeedSettings(
-            run, trust, self.poll, base, self.scratch, self.replica_id, self.min_serial, self.run_id
-        )
+        return FeedSettings(run, trust, self.poll, base, self.scratch, self.min_serial, self.run_id)
+
+    @property
+    def allowed(self) -> Allowed:
+        """What may be without a counterpart."""
+        return Allowed(tuple(sorted(self.allow_missing)), tuple(sorted(self.allow_unused)))
+
+    def allowing(self, other: InitInfo) -> InitInfo:
+        """The same, and what the other allows beyond it."""
+        return replace(
+            self, allow_missing=sorted({*self.allow_missing, *other.allow_missing}),
+            allow_unused=sorted({*self.allow_unused, *other.allow_unused}),
+        )  # fmt: skip
 
     def is_laxer_than(self, other: InitInfo) -> bool:
         """Whether this believes what the other would not."""

@@ -8,9 +8,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..engine.coverage import listed
 from ..engine.feed_link import FeedLink, FeedState
 from ..engine.feed_messages import FeedPosition
-from ..errors import Error, InternalError, InvalidError, NotFoundError, UnavailableError
+from ..errors import (
+    ConflictError,
+    Error,
+    InternalError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
+from .draft_model import draft_note
 from .fan_out import Answer, named
 from .identity import engine_id, read_note
 from .overview import Overview, phases_of
@@ -23,6 +32,7 @@ __all__ = ["Target", "UpdateCoordinator"]
 
 _log = logging.getLogger("wisp.engine")
 _LOOK_AGAIN = 0.5
+_NOTHING_UNCOVERED: dict[str, list[str]] = {"missing": [], "unused": [], "ignored": []}
 
 
 class Target:
@@ -49,6 +59,7 @@ class UpdateCoordinator:
         self._link: FeedLink | None = None
         self._note: dict[str, Any] | None = None
         self._config = vllm_config
+        self._draft = draft_note(vllm_config)
         self._switched_to = ""  # what ranks say of themselves arrives a little later
         self.faults: list[str] = []
         self.last: dict[str, float] = {}
@@ -82,7 +93,8 @@ class UpdateCoordinator:
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
             "head": None, "ranks": 0, "engines": {}, "expired": False,
-            "faults": list(self.faults), "last": self.last,
+            "faults": list(self.faults), "last": self.last, "draft": self._draft,
+            **_NOTHING_UNCOVERED,
         }  # fmt: skip
         if info is None or self._link is None:
             return empty
@@ -98,6 +110,7 @@ class UpdateCoordinator:
             "served_seq": served.seq if served else None, "head_seq": feed.status.head_seq,
             "behind": feed.status.lag_steps, "state": served.state if served else None,
             "faults": faults[-20:], "last": self.last, "pause_seconds": self.pause_seconds,
+            "draft": self._draft, **over.uncovered,
         }  # fmt: skip
 
     def wait_status(self, step: int, timeout: float) -> dict[str, Any]:
@@ -115,8 +128,10 @@ class UpdateCoordinator:
         """Waits until every rank has staged `step`, or the newest (None).
 
         A run whose newest commit is another step, after a look that began now, is past it or was
-        set back: then it is the newest that counts.
+        set back: then it is the newest that counts. ConflictError: what is served is past it.
         """
+        if step is not None and step < 0:
+            raise ValueError(f"steps are numbered from 0 on, and {step} is none")
         link = self._required()
         end = time.monotonic() + timeout
         link.look()
@@ -143,8 +158,17 @@ class UpdateCoordinator:
         if at is None:
             return None
         is_it = step in (None, at.step)
-        if is_it and at.key in (served.key if served else "", self._switched_to):
+        there = at.key in (served.key if served else "", self._switched_to)
+        if is_it and there:
             return Target(at, True) if looked else None
+        if looked and step is not None and step < at.step:
+            reached = at.step if there else served.step if served else 0
+            if step < reached:
+                raise ConflictError(
+                    f"step {step} is past: step {reached} is served, and the newest of the run is "
+                    f"{at.step}; a server goes back only where the run does. Ask for {at.step}, or "
+                    "for null, which is the newest"
+                )
         if not looked and not (is_it and step is not None):
             return None
         if over.has_staged(at.key) and (is_it or at.step > (step or 0)):
@@ -165,6 +189,26 @@ class UpdateCoordinator:
         wanted = "the newest step" if step is None else f"step {step}"
         kind = NotFoundError if "newest step of the run" in cause else UnavailableError
         return kind(f"{wanted} was not staged within {timeout:g} s: {cause}")
+
+    def wait_fit(self, timeout: float) -> None:
+        """Waits until the ranks know whether they can follow the run; InvalidError: they cannot.
+
+        They may need longer, and say so in the status then.
+        """
+        info = self.info()
+        if info is None or self._link is None:
+            return
+        allowed = info.allowed.key
+
+        def known(feed: FeedState) -> bool:
+            over = self._over(feed)
+            empty = feed.at is None and (feed.status.passes > 0 or bool(feed.status.faults))
+            return empty or over.refusal(allowed) is not None or over.staged is not None
+
+        feed = self._link.wait(known, timeout)
+        refusal = self._over(feed).refusal(allowed) if feed else None
+        if refusal is not None:
+            raise InvalidError(refusal)
 
     def wait_ahead(self, timeout: float) -> str | None:
         """The key of a staged state that is not served; None after `timeout` seconds."""
@@ -200,10 +244,17 @@ class UpdateCoordinator:
             "serves step %d; pause %.1f ms; %s", answer["step"], 1000 * answer["pause_seconds"],
             ", ".join(f"{name} {seconds:.4f} s" for name, seconds in self.last.items()),
         )  # fmt: skip
+        self._log_uncovered()
         return {
             "served": answer["step"], "moved": True, "pause_seconds": answer["pause_seconds"],
             "phases": self.last,
         }  # fmt: skip
+
+    def _log_uncovered(self) -> None:
+        over = self._over(self._link.known) if self._link is not None else None
+        for kind, names in over.uncovered.items() if over else ():
+            if names and kind != "ignored":
+                _log.warning("%s, as was allowed: %s", kind, listed(names))
 
     def close(self) -> None:
         """Lets go of the feed."""

@@ -1,0 +1,351 @@
+"""Architectures, small and with random weights, that a real vLLM follows: join, three steps, proof,
+and the same outputs as a fresh load of the last step.
+
+usage: python tests/python/model_zoo.py [--only NAME] [--table FILE]    one after the other
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vllm_server import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+import wisp  # noqa: E402
+import wisp.vllm  # noqa: E402
+from wisp.vllm.offline import verify_offline  # noqa: E402
+
+BF16 = torch.bfloat16
+STEPS = 3
+PROMPT = [7, 11, 13, 17, 19, 23]
+TOKENS = 8
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+#: Head and sizes follow from each other in these.
+PLAIN = {**SIZES, "hidden_size": 128, "num_key_value_heads": 4, "head_dim": None}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
+GPT = {
+    "vocab_size": 320, "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 256,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+MLA = {
+    "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One architecture: transformers' configuration, and how it is served."""
+
+    name: str
+    config: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=lambda: SIZES)
+    engine: dict[str, Any] = field(default_factory=dict)  #: options of vLLM
+    auto: str = "AutoModelForCausalLM"
+    quick: bool = False
+    note: str = ""
+
+
+ZOO = [
+    Entry("Llama", "LlamaConfig"),
+    Entry("Llama, tied", "LlamaConfig", {"tie_word_embeddings": True}),
+    Entry("Mistral", "MistralConfig", {"sliding_window": 64}),
+    Entry("Qwen2", "Qwen2Config", sizes=PLAIN, quick=True, note="biases"),
+    Entry("Qwen3, tied", "Qwen3Config", {"tie_word_embeddings": True}),
+    Entry("Qwen3", "Qwen3Config"),
+    Entry("Qwen3, float16 server", "Qwen3Config", engine={"dtype": "float16"}),
+    Entry("Qwen3, float32 server", "Qwen3Config", engine={"dtype": "float32"}),
+    Entry("Qwen3-MoE", "Qwen3MoeConfig", EXPERTS),
+    Entry("Qwen2-MoE", "Qwen2MoeConfig", {**EXPERTS, "shared_expert_intermediate_size": 64},
+          sizes=PLAIN),
+    Entry("Mixtral", "MixtralConfig", LOCAL, quick=True, note="experts"),
+    Entry("Gemma", "GemmaConfig"),
+    Entry("Gemma 2", "Gemma2Config", {"sliding_window": 64}),
+    Entry("Gemma 3", "Gemma3TextConfig", {"sliding_window": 64}),
+    Entry("Phi", "PhiConfig", sizes=PLAIN),
+    Entry("Phi-3", "Phi3Config", sizes=PLAIN, note="fused in the checkpoint"),
+    Entry("PhiMoE", "PhimoeConfig", LOCAL, sizes=PLAIN),
+    Entry("GPT-2", "GPT2Config", sizes=GPT, quick=True, note="transposed"),
+    Entry("GPT-J", "GPTJConfig", {"rotary_dim": 16}, sizes=GPT),
+    Entry("GPT-BigCode", "GPTBigCodeConfig", sizes=GPT, note="one key for all heads"),
+    Entry("GPT-NeoX", "GPTNeoXConfig", sizes=PLAIN, note="interleaved qkv"),
+    Entry(
+        "Falcon", "FalconConfig", {"new_decoder_architecture": False, "multi_query": True},
+        sizes=PLAIN,
+    ),
+    Entry("BLOOM", "BloomConfig", {"n_head": 4, "n_layer": 2, "hidden_size": 128}, sizes={
+        "vocab_size": 320, "bos_token_id": 1, "eos_token_id": 2,
+    }),
+    Entry("MPT", "MptConfig", {"d_model": 128, "n_heads": 4, "n_layers": 2, "max_seq_len": 256},
+          sizes={"vocab_size": 320}),
+    Entry("OPT", "OPTConfig", {"ffn_dim": 128, "word_embed_proj_dim": 128}, sizes=PLAIN),
+    Entry("StableLM", "StableLmConfig", sizes=PLAIN),
+    Entry("StarCoder2", "Starcoder2Config", sizes=PLAIN),
+    Entry("OLMo", "OlmoConfig", sizes=PLAIN),
+    Entry("OLMo 2", "Olmo2Config", sizes=PLAIN),
+    Entry("OLMo 3", "Olmo3Config", {"sliding_window": 64}, sizes=PLAIN),
+    Entry("OLMoE", "OlmoeConfig", {"num_experts": 4, "num_experts_per_tok": 2}, sizes=PLAIN),
+    Entry("Cohere", "CohereConfig", sizes=PLAIN),
+    Entry("Cohere 2", "Cohere2Config", {"sliding_window": 64}, sizes=PLAIN),
+    Entry("Granite", "GraniteConfig", sizes=PLAIN),
+    Entry("GraniteMoE", "GraniteMoeConfig", LOCAL, sizes=PLAIN),
+    Entry("GraniteMoE, shared", "GraniteMoeSharedConfig",
+          {**LOCAL, "shared_intermediate_size": 64}, sizes=PLAIN),
+    Entry("GraniteMoE hybrid", "GraniteMoeHybridConfig", {
+        **LOCAL, "shared_intermediate_size": 64, "layer_types": ["mamba", "attention"],
+        "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1,
+    }, sizes=PLAIN, note="Mamba-2"),
+    Entry("GLM", "GlmConfig"),
+    Entry("GLM-4", "Glm4Config"),
+    Entry("GLM-4 MoE", "Glm4MoeConfig", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    }),
+    Entry("Nemotron", "NemotronConfig"),
+    Entry("EXAONE 4", "Exaone4Config", {"sliding_window": 64}),
+    Entry("DeepSeek-V2", "DeepseekV2Config", {
+        **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "topk_method": "greedy",
+    }, quick=True, note="latent attention, experts"),
+    Entry("DeepSeek-V3", "DeepseekV3Config", {
+        **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+        "topk_method": "noaux_tc",
+    }),
+    Entry("ERNIE 4.5", "Ernie4_5Config"),
+    Entry("ERNIE 4.5 MoE", "Ernie4_5_MoeConfig", {
+        "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64, "moe_num_shared_experts": 1,
+        "moe_layer_start_index": 1,
+    }, sizes=PLAIN),
+    Entry("SmolLM3", "SmolLM3Config", sizes=PLAIN),
+    Entry("Seed-OSS", "SeedOssConfig"),
+    Entry("Arcee", "ArceeConfig", sizes=PLAIN),
+    Entry("Apertus", "ApertusConfig", sizes=PLAIN),
+    Entry("Hunyuan dense", "HunYuanDenseV1Config"),
+    Entry("dots.llm1", "Dots1Config", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    }, sizes=PLAIN),
+    Entry("GPT-OSS", "GptOssConfig", {**LOCAL, "sliding_window": 64}),
+    Entry("Persimmon", "PersimmonConfig", sizes=PLAIN),
+    Entry("LFM2", "Lfm2Config", {"layer_types": ["conv", "full_attention"]}, sizes=PLAIN),
+    Entry("Mamba", "MambaConfig", {"state_size": 16}, sizes={
+        "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
+    }),
+    Entry("Mamba-2", "Mamba2Config", {"num_heads": 4, "head_dim": 32, "state_size": 16,
+                                      "n_groups": 1}, sizes={
+        "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
+    }),
+    Entry("Jamba", "JambaConfig", {
+        "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 2, "attn_layer_offset": 1,
+        "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_dt_rank": 8,
+        "use_mamba_kernels": False,
+    }, sizes=PLAIN),
+    Entry("Falcon-H1", "FalconH1Config", {
+        "mamba_d_ssm": 128, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16,
+        "mamba_n_groups": 1,
+    }),
+    Entry("Bamba", "BambaConfig", {
+        "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1,
+        "attn_layer_indices": [1],
+    }, sizes=PLAIN),
+    Entry("Qwen3-Next", "Qwen3NextConfig", {
+        **EXPERTS, "layer_types": ["linear_attention", "full_attention"],
+        "shared_expert_intermediate_size": 64, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    }),
+    Entry("BERT", "BertConfig", {"intermediate_size": 128}, sizes=PLAIN, auto="AutoModel",
+          engine={"runner": "pooling"}, note="pooling"),
+    Entry("Qwen3, pooling", "Qwen3Config", auto="AutoModel", engine={"runner": "pooling"}),
+]  # fmt: skip
+
+
+@dataclass
+class Result:
+    """What was seen of one entry."""
+
+    entry: Entry
+    architecture: str = ""
+    served: bool = False  #: vLLM itself runs it here
+    followed: bool = False
+    detail: str = ""
+    pause_ms: float = 0.0
+    seconds: float = 0.0
+
+
+def build(entry: Entry, folder: Path) -> str:
+    """A checkpoint folder with random weights; gives the architecture's name."""
+    settings = {k: v for k, v in {**entry.sizes, **entry.settings}.items() if v is not None}
+    config = getattr(transformers, entry.config)(**settings)
+    torch.manual_seed(0)
+    model = getattr(transformers, entry.auto).from_config(config)
+    model.to(BF16).save_pretrained(folder)
+    return type(model).__name__
+
+
+def change(weights: dict[str, Any], step: int) -> None:
+    """Some elements of every tensor become a little larger or smaller."""
+    made = torch.Generator().manual_seed(step)
+    for tensor in weights.values():
+        touched = torch.rand(tensor.shape, generator=made) < 0.05
+        touched.view(-1)[step % touched.numel()] = True
+        noise = 1 + 0.2 * torch.randn(tensor.shape, generator=made)
+        tensor[touched] = (tensor.float() * noise + 0.01).to(tensor.dtype)[touched]
+
+
+class Engine:
+    """A vLLM in this process."""
+
+    def __init__(self, folder: Path, options: dict[str, Any], run: str | None) -> None:
+        from vllm import LLM
+
+        additional = {"wisp": {"run": run, "poll": 0.1}} if run else {}
+        settings: dict[str, Any] = {
+            "skip_tokenizer_init": True, "dtype": "bfloat16", "max_model_len": 128,
+            "enforce_eager": True, "max_num_seqs": 4, "disable_log_stats": True, **options,
+        }  # fmt: skip
+        self.llm = LLM(
+            str(folder), weight_transfer_config={"backend": "wisp"}, additional_config=additional,
+            **settings,
+        )
+        self.pools = options.get("runner") == "pooling"
+
+    def outputs(self) -> list[Any]:
+        """Tokens with the logarithms of their probabilities, or an embedding: every bit counts."""
+        from vllm import SamplingParams
+
+        prompt: Any = [{"prompt_token_ids": PROMPT}]
+        if self.pools:
+            return self.llm.embed(prompt, use_tqdm=False)[0].outputs.embedding
+        sampling = SamplingParams(
+            temperature=0, max_tokens=TOKENS, detokenize=False, ignore_eos=True, logprobs=3
+        )
+        answer = self.llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0]
+        return [
+            sorted((token, entry.logprob) for token, entry in place.items())
+            for place in answer.logprobs
+        ]
+
+    def close(self) -> None:
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        cleanup_dist_env_and_memory()
+        gc.collect()
+
+
+def drive(entry: Entry, folder: Path, codec: str = "compact") -> Result:
+    """Serves it, follows three steps, and loads the last one anew."""
+    started = time.monotonic()
+    found = Result(entry)
+    try:
+        _drive(entry, folder, codec, found)
+    except Exception as error:  # noqa: BLE001 - told in the table
+        found.detail = f"{type(error).__name__}: {error}"
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
+    served, run = folder / "served", str(folder / "run")
+    found.architecture = build(entry, served)
+    weights = load_file(served / "model.safetensors")
+    metadata = {"format": "pt"}
+    with wisp.Publisher(run, weights, codec=codec, on_error="raise") as publisher:
+        publisher.publish(0)
+        publisher.flush()
+        engine = Engine(served, entry.engine, run)
+        try:
+            first = engine.outputs()
+            found.served = True
+            for step in range(1, STEPS + 1):
+                change(weights, step)
+                publisher.publish(step)
+                publisher.flush()
+                moved = wisp.vllm.update(engine.llm, step, timeout=120)
+                found.pause_ms = max(found.pause_ms, 1000 * moved["pause_seconds"])
+                assert moved["served"] == step
+                assert verify_offline(engine.llm) == 0
+            followed = engine.outputs()
+            status = wisp.vllm.status(engine.llm)
+            assert not status["missing"] and not status["unused"] and not status["faults"], status
+        finally:
+            engine.close()
+    fresh = folder / "fresh"
+    shutil.copytree(served, fresh)
+    save_file(weights, fresh / "model.safetensors", metadata)
+    engine = Engine(fresh, entry.engine, None)
+    try:
+        wanted = engine.outputs()
+    finally:
+        engine.close()
+    assert wanted != first, "the steps changed no output: no test at all"
+    assert followed == wanted, "outputs differ from those of a fresh load"
+    found.followed = True
+
+
+def table(results: list[Result]) -> str:
+    """For doc/engines.md."""
+    rows = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
+    for found in results:
+        seen = "yes" if found.followed else f"no: {found.detail.splitlines()[0][:160]}"
+        pause = f"{found.pause_ms:.1f}" if found.followed else ""
+        rows.append(
+            f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help="a name in the zoo")
+    parser.add_argument("--table", type=Path, help="the document whose table is written anew")
+    parser.add_argument("--codec", default="compact")
+    asked = parser.parse_args()
+    results = []
+    for entry in ZOO:
+        if asked.only and entry.name not in asked.only:
+            continue
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(sys.stderr):
+            results.append(drive(entry, Path(folder), asked.codec))
+        last = results[-1]
+        state = "followed" if last.followed else "FAILED" if last.served else "not served"
+        print(f"{entry.name:28} {state:10} {last.seconds:5.1f} s  {last.detail[:600]}", flush=True)
+    if asked.table:
+        text = asked.table.read_text()
+        begin, end = "<!-- zoo: begin -->\n", "<!-- zoo: end -->"
+        before, _, rest = text.partition(begin)
+        asked.table.write_text(
+            before + begin + table([r for r in results if r.served]) + "\n" + end
+            + rest.partition(end)[2]
+        )  # fmt: skip
+    return 0 if all(found.followed for found in results if found.served) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
