@@ -86,7 +86,7 @@ ZOO = [
     Entry("Gemma", "GemmaConfig"),
     Entry("Gemma 2", "Gemma2Config", {"sliding_window": 64}),
     Entry("Gemma 3", "Gemma3TextConfig", {"sliding_window": 64}),
-    Entry("Phi", "PhiConfig", sizes=PLAIN),
+    Entry("Phi", "PhiConfig", sizes=PLAIN, quick=True, note="its loader makes the head's bias anew"),
     Entry("Phi-3", "Phi3Config", sizes=PLAIN, note="fused in the checkpoint"),
     Entry("PhiMoE", "PhimoeConfig", LOCAL, sizes=PLAIN),
     Entry("GPT-2", "GPT2Config", sizes=GPT, quick=True, note="transposed"),
@@ -130,7 +130,7 @@ ZOO = [
     Entry("DeepSeek-V2", "DeepseekV2Config", {
         **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         "n_shared_experts": 1, "first_k_dense_replace": 1, "topk_method": "greedy",
-    }, quick=True, note="latent attention, experts"),
+    }, note="latent attention, experts"),
     Entry("DeepSeek-V3", "DeepseekV3Config", {
         **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
