@@ -9,15 +9,15 @@ namespace wisp {
 namespace {
 
 constexpr std::string_view kTombstoneMark = "tombstone";
-constexpr std::uint64_t kVersion = 1;
-constexpr std::size_t kRunDigits = 32;
+constexpr std::uint64_t kTombstoneVersion = 1;
+constexpr std::size_t kTombstoneRunDigits = 32;
 constexpr std::size_t kMostBytes = 1024;
 
 }  // namespace
 
 std::string write_tombstone(const Tombstone& tombstone) {
     const nlohmann::ordered_json json = {{"wisp", kTombstoneMark},
-                                         {"version", kVersion},
+                                         {"version", kTombstoneVersion},
                                          {"run", tombstone.run},
                                          {"seq", tombstone.seq},
                                          {"floor", tombstone.floor}};
@@ -31,7 +31,7 @@ std::optional<Tombstone> parse_tombstone(std::string_view object) {
     std::string problem;
     FieldReader in(*json, problem);
     if (in.text("wisp") != kTombstoneMark) return std::nullopt;
-    Tombstone tombstone{in.hex("run", kRunDigits), in.number("seq"), in.number("floor")};
+    Tombstone tombstone{in.hex("run", kTombstoneRunDigits), in.number("seq"), in.number("floor")};
     if (!problem.empty()) return std::nullopt;
     return tombstone;
 }
