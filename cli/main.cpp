@@ -7,6 +7,7 @@
 
 #include "process_stop.hpp"
 #include "verbs.hpp"
+#include "version.hpp"
 #include "wisp/control.hpp"
 
 namespace {
@@ -24,11 +25,16 @@ s3://bucket/prefix, hf://buckets/namespace/name/prefix, file:///path or a folder
 15 history is gone, 16 store lacks a capability, 17 disk full, 18 format too new, 130 interrupted.
 WISP_KERNEL=NAME forces a vector kernel, 'reference' the plain one.)";
 
+std::string version_text() {
+    const std::string commit = wisp::cli::kCommit;
+    return fmt::format("wisp {}{}", wisp::cli::kVersion, commit.empty() ? "" : " " + commit);
+}
+
 int run(int argc, char** argv) {
     CLI::App parser("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
     parser.name("wisp");
     parser.footer(kFooter);
-    parser.set_version_flag("--version", std::string("wisp ") + WISP_VERSION);
+    parser.set_version_flag("--version", version_text());
     parser.require_subcommand(1);
     wisp::cli::Command app(parser);
     wisp::cli::Outcome outcome;
@@ -52,6 +58,7 @@ int run(int argc, char** argv) {
     wisp::cli::add_key(app, outcome);
     wisp::cli::add_doctor(app, outcome);
     wisp::cli::add_completion(app, outcome);
+    wisp::cli::add_manual(app, outcome);
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);
         return 2;
