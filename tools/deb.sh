@@ -27,7 +27,7 @@ stage() {
         echo "Upstream-Name: wisp"
         echo
         echo "Files: *"
-        echo "Copyright: the developers of wisp"
+        echo "Copyright: 2025-2026 the developers of wisp"
         echo "License: Apache-2.0"
         echo " On Debian systems the text is in /usr/share/common-licenses/Apache-2.0."
     } >"$doc/copyright"
@@ -51,7 +51,7 @@ seal() {
         echo "Description: $4"
         fold -s -w 76 <<<"$5" | sed 's/^/ /; s/ *$//'
     } >"$root/DEBIAN/control"
-    (cd "$root" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+    (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf "%P\\0" | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     find "$root" -newermt "@$SOURCE_DATE_EPOCH" -print0 | xargs -0 touch -h -d "@$SOURCE_DATE_EPOCH"
     dpkg-deb --root-owner-group -Zxz --build "$root" "$out/$1_${version}_$architecture.deb" >/dev/null
 }

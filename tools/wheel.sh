@@ -59,8 +59,9 @@ build_wheel() {
     # As deep as build/release, so that the compiler's cache knows the paths.
     "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation -C build-dir="build/wheel-$version" --wheel-dir "$raw" .
-    PATH=$PWD/$venv/bin:$PATH "$venv/bin/auditwheel" --quiet repair --strip --wheel-dir "$raw/repaired" \
-        "$raw"/wisp_sync-*.whl
+    PATH=$PWD/$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip --wheel-dir "$raw/repaired" \
+        "$raw"/wisp_sync-*.whl >"$raw/auditwheel.log" 2>&1 ||
+        { tail -n 20 "$raw/auditwheel.log" >&2; exit 1; }
     mv "$raw"/repaired/wisp_sync-*.whl "$out/"
 }
 
