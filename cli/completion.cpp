@@ -111,8 +111,8 @@ void print_zsh(const std::vector<VerbWords>& verbs) {
     }
     // Read by eval it says what it completes; found by name, it is the first call already.
     fmt::print(
-        "  esac\n  _files\n}}\nif [[ $funcstack[1] == _wisp ]]; then _wisp \"$@\"; else compdef _wisp "
-        "wisp; fi\n");
+        "  esac\n  _files\n}}\nif [[ $funcstack[1] == _wisp ]]; then _wisp \"$@\"\n"
+        "else compdef _wisp wisp; fi\n");
 }
 
 /// The options of one verb, offered where `condition` holds.

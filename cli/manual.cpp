@@ -33,7 +33,9 @@ std::string roff(const std::string& text) {
     return out;
 }
 
-bool is_option_group(const CLI::App& app) { return app.get_name().empty(); }
+bool is_option_group(const CLI::App& app) {
+    return app.get_name().empty();
+}
 
 std::vector<const CLI::App*> shown_below(const CLI::App& app) {
     return app.get_subcommands([](const CLI::App* below) {

@@ -130,7 +130,7 @@ inside() {
 # A machine without a compiler, on which a user installs what was built elsewhere.
 install_wheel='
     apt-get -qq install -y --no-install-recommends python3-venv ca-certificates >/dev/null
-    ! command -v cc gcc g++ c++
+    if command -v cc gcc g++ c++; then exit 1; fi
     python3 -m venv /root/venv
     /root/venv/bin/pip install --quiet --disable-pip-version-check \
         --find-links /root/dist --only-binary :all: wisp-sync
@@ -140,13 +140,13 @@ install_wheel='
     wisp status bucket/run'
 install_deb='
     apt-get -qq install -y --no-install-recommends /root/dist/wisp_*.deb >/dev/null
-    ! command -v cc gcc g++ c++
+    if command -v cc gcc g++ c++; then exit 1; fi
     wisp --version
     test -s /usr/share/man/man1/wisp-publish.1.gz -o ! -d /usr/share/man/man1
     apt-get -qq install -y --no-install-recommends /root/dist/libwisp-dev_*.deb >/dev/null
     pkg-config --libs --cflags wisp
     apt-get -qq remove -y wisp libwisp-dev >/dev/null
-    ! command -v wisp'
+    test ! -e /usr/bin/wisp'
 case $verb in
     install-wheel) task=$install_wheel ;;
     install-deb) task=$install_deb ;;

@@ -58,7 +58,7 @@ build_wheel() {
     rm -rf "$raw" && mkdir -p "$raw" "$out"
     # As deep as build/release, so that the compiler's cache knows the paths.
     "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
-        --no-build-isolation -C build-dir="build/wheel-$version" --wheel-dir "$raw" .
+        --no-build-isolation --config-settings=build-dir="build/wheel-$version" --wheel-dir "$raw" .
     PATH=$PWD/$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip --wheel-dir "$raw/repaired" \
         "$raw"/wisp_sync-*.whl >"$raw/auditwheel.log" 2>&1 ||
         { tail -n 20 "$raw/auditwheel.log" >&2; exit 1; }
