@@ -11,6 +11,8 @@ requirements=tools/requirements-wheel.txt
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} PYTHONDONTWRITEBYTECODE=1
 unset PYTHONHOME PYTHONPATH
+# By the name that the presets have: Debian's Python would name another, which the compiler's cache does not know.
+export CXX=${CXX:-g++}
 
 say() { echo "wheel: $*" >&2; }
 
