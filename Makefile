@@ -16,12 +16,34 @@ fixed_layout = setarch "$$(uname -m)" -R
 
 export MODEL SERVERS BUCKET MINUTES RATE ENGINE PORT
 
-.PHONY: build test test-all check demo bench fuzz tsan style format dashboard clean help
+.PHONY: build install wheel deb release test test-all check demo bench fuzz tsan style format dashboard clean help
+
+# Where `make install` puts things; DESTDIR before it, for packagers.
+PREFIX ?= /usr/local
 
 build:  ## build the command line tool: build/wisp
 	@tools/setup.sh build
 	@$(call compile,release,--target wisp wisp_make_pair)
 	@ln -sfn release/bin/wisp build/wisp
+
+install:  ## the command, its manual and completion, headers and library, into PREFIX (/usr/local)
+	@tools/setup.sh build
+	@$(call compile,release,--target wisp wisp_core wisp_pages)
+	@cmake --install build/release --prefix $(PREFIX) --strip
+
+wheel:  ## wheels for the Pythons of this machine, into build/dist
+	@tools/setup.sh wheel
+	@tools/wheel.sh
+
+deb:  ## Debian packages wisp and libwisp-dev, into build/dist
+	@tools/setup.sh deb
+	@$(call compile,release,--target wisp wisp_core wisp_pages)
+	@tools/deb.sh
+
+release:  ## wheels, source package, deb, container context, SBOM and checksums, into build/dist
+	@tools/setup.sh wheel
+	@tools/setup.sh deb
+	@tools/release.sh
 
 # Tests labelled so run in test-all only; CONTRIBUTING.md says which and why.
 left_out = -LE long

@@ -136,6 +136,10 @@ Option* Command::add_flag(const std::string& name, bool& into, const std::string
     return keep(*parser_->add_flag(name, into, help));
 }
 
+void Command::hide() {
+    parser_->group("");
+}
+
 void Command::footer(const std::string& text) {
     parser_->footer(text);
 }

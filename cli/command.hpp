@@ -68,6 +68,8 @@ class Command {
                                 const std::string& help);
     Option* add_flag(const std::string& name, bool& into, const std::string& help);
 
+    /// Left out of help, completion and the manual.
+    void hide();
     void footer(const std::string& text);
     void callback(std::function<void()> run);
     void require_subcommand(int count);

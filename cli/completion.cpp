@@ -37,7 +37,7 @@ void collect_options(const CLI::App& app, std::vector<std::string>& words) {
 std::vector<VerbWords> collect_verbs(const CLI::App& app) {
     std::vector<VerbWords> verbs;
     for (const CLI::App* verb : apps_below(app)) {
-        if (is_group(*verb)) continue;
+        if (is_group(*verb) || verb->get_group().empty()) continue;
         VerbWords words{verb->get_name(), verb->get_description(), {}, collect_verbs(*verb)};
         collect_options(*verb, words.options);
         verbs.push_back(std::move(words));
@@ -109,7 +109,10 @@ void print_zsh(const std::vector<VerbWords>& verbs) {
     for (const VerbWords& verb : verbs) {
         fmt::print("    {}) compadd -- {} ;;\n", verb.name, fmt::join(verb.options, " "));
     }
-    fmt::print("  esac\n  _files\n}}\ncompdef _wisp wisp\n");
+    // Read by eval it says what it completes; found by name, it is the first call already.
+    fmt::print(
+        "  esac\n  _files\n}}\nif [[ $funcstack[1] == _wisp ]]; then _wisp \"$@\"\n"
+        "else compdef _wisp wisp; fi\n");
 }
 
 /// The options of one verb, offered where `condition` holds.

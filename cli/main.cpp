@@ -9,6 +9,7 @@
 #include "process_stop.hpp"
 #include "usage_error.hpp"
 #include "verbs.hpp"
+#include "version.hpp"
 #include "wisp/control.hpp"
 
 namespace {
@@ -35,11 +36,16 @@ std::vector<std::string> without_help_verb(int argc, char** argv) {
     return words;
 }
 
+std::string version_text() {
+    const std::string commit = wisp::cli::kCommit;
+    return fmt::format("wisp {}{}", wisp::cli::kVersion, commit.empty() ? "" : " " + commit);
+}
+
 int run(int argc, char** argv) {
     CLI::App parser("wisp: weights in sparse patches. Bit-exact deltas between model checkpoints.");
     parser.name("wisp");
     parser.footer(kFooter);
-    parser.set_version_flag("--version", std::string("wisp ") + WISP_VERSION);
+    parser.set_version_flag("--version", version_text());
     parser.require_subcommand(1);
     wisp::cli::Command app(parser);
     wisp::cli::Outcome outcome;
@@ -63,6 +69,7 @@ int run(int argc, char** argv) {
     wisp::cli::add_key(app, outcome);
     wisp::cli::add_doctor(app, outcome);
     wisp::cli::add_completion(app, outcome);
+    wisp::cli::add_manual(app, outcome);
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);
         return 2;

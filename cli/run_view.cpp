@@ -1,4 +1,5 @@
 #include "run_view.hpp"
+#include "version.hpp"
 #include "wisp/run_status.hpp"
 
 #include <algorithm>
@@ -170,7 +171,7 @@ Result<Json> RunView::run() {
     Json json = {{"url", shown_address(url_)},
                  {"run", status_.run},
                  {"mode", exclusive ? "exclusive" : "single_writer"},
-                 {"wisp_version", WISP_VERSION},
+                 {"wisp_version", kVersion},
                  {"head_step", nullptr},
                  {"floor_seq", status_.floor_seq},
                  {"full_bytes", full_bytes_ != 0 ? full_bytes_ : 2 * elements},

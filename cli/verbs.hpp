@@ -31,6 +31,7 @@ void add_retain(Command& app, Outcome& outcome);
 void add_scrub(Command& app, Outcome& outcome);
 void add_export(Command& app, Outcome& outcome);
 void add_completion(Command& app, Outcome& outcome);
+void add_manual(Command& app, Outcome& outcome);
 
 /// --json, -q and, where work is parallel, --threads.
 void add_common(Command& verb, Common& common, bool parallel);

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Clones HEAD into a bare Debian 12 and runs one make verb there, as a newcomer's machine would.
+# Clones HEAD into a bare Debian 12 and runs one make verb there, as a newcomer's machine would; or
+# installs what lies in build/dist there, without a compiler: the wheel that fits, or the packages.
 # Needs root and debootstrap. The mirror, proxies and certificates are this machine's, and so is
 # where pip, npm, Go and cargo ask.
 # usage: tools/fresh_machine.sh [test|demo|...]
+#        tools/fresh_machine.sh install-wheel|install-deb [bookworm|trixie]
 set -euo pipefail
 
-suite=bookworm
 verb=${1:-test}
+suite=${2:-bookworm}
 repo=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wisp
 tarball=$cache/$suite-minbase-$(dpkg --print-architecture).tar
@@ -46,11 +48,14 @@ remove_work() {
 trap remove_work EXIT
 trap 'exit 130' INT TERM HUP
 
-make_tarball() {
-    local mirror
+# Of Debian's archive, whichever of its suites this machine itself is of.
+find_mirror() {
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' |
-        awk -v suite=$suite '$2 == suite && $3 == "main" && !found { print $1; found = 1 }')
+        awk '($2 == "bookworm" || $2 == "trixie") && $3 == "main" && !found { print $1; found = 1 }')
     [[ $mirror ]] || die "apt on this machine has no source for $suite"
+}
+
+make_tarball() {
     say "bootstrapping $suite (kept in $cache)"
     mkdir -p "$cache"
     debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
@@ -82,6 +87,10 @@ furnish() {
     carry /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/keyrings /etc/apt/trusted.gpg.d \
         /usr/share/keyrings /etc/resolv.conf /etc/hosts \
         /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf
+    if ! grep -rqs "$suite" "$root"/etc/apt/sources.list*; then
+        rm -rf "$root"/etc/apt/sources.list*
+        echo "deb $mirror $suite main" >"$root/etc/apt/sources.list"
+    fi
     local settings=${PIP_CONFIG_FILE:-$HOME/.config/pip/pip.conf}
     [[ ! -f $settings ]] || install -D -m 600 "$settings" "$root/root/.config/pip/pip.conf"
     local name
@@ -118,27 +127,61 @@ inside() {
         chroot "$root" /bin/bash -euo pipefail -c "$1"
 }
 
+# A machine without a compiler, on which a user installs what was built elsewhere.
+install_wheel='
+    apt-get -qq install -y --no-install-recommends python3-venv ca-certificates >/dev/null
+    if command -v cc gcc g++ c++; then exit 1; fi
+    python3 -m venv /root/venv
+    /root/venv/bin/pip install --quiet --disable-pip-version-check \
+        --find-links /root/dist --only-binary :all: wisp-sync
+    cd /root && . venv/bin/activate
+    wisp --version
+    python dist/first_run.py
+    wisp status bucket/run'
+install_deb='
+    apt-get -qq install -y --no-install-recommends /root/dist/wisp_*.deb >/dev/null
+    if command -v cc gcc g++ c++; then exit 1; fi
+    wisp --version
+    test -s /usr/share/man/man1/wisp-publish.1.gz -o ! -d /usr/share/man/man1
+    apt-get -qq install -y --no-install-recommends /root/dist/libwisp-dev_*.deb >/dev/null
+    pkg-config --libs --cflags wisp
+    apt-get -qq remove -y wisp libwisp-dev >/dev/null
+    test ! -e /usr/bin/wisp'
+case $verb in
+    install-wheel) task=$install_wheel ;;
+    install-deb) task=$install_deb ;;
+    *) task="cd /root/wisp && make $(printf %q "$verb")" ;;
+esac
+
 git -C "$repo" rev-parse -q --verify HEAD >/dev/null || die "$repo has no commit to clone"
 [[ -z $(git -C "$repo" status --porcelain) ]] ||
     say "note: only HEAD is cloned, not the uncommitted changes"
 
 mkdir "$root"
+find_mirror
 if [[ -f $tarball ]]; then tar -C "$root" -xpf "$tarball"; else make_tarball; fi
 furnish
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
-git clone --quiet "file://$repo" "$root/root/wisp"
-
-say "installing git and make, all that a user must bring"
-inside 'export DEBIAN_FRONTEND=noninteractive
-        apt-get -qq update && apt-get -qq install -y git make' >"$work/apt.log" 2>&1 ||
+brought=
+if [[ $verb == install-* ]]; then
+    cp -r "$repo/build/dist" "$root/root/dist"
+    cp "$repo/tests/python/first_run.py" "$root/root/dist/"
+else
+    brought="git make"
+    git clone --quiet "file://$repo" "$root/root/wisp"
+    say "installing git and make, all that a user must bring"
+fi
+inside "export DEBIAN_FRONTEND=noninteractive
+        apt-get -qq update ${brought:+&& apt-get -qq install -y $brought}" >"$work/apt.log" 2>&1 ||
     { tail -n 20 "$work/apt.log" >&2; die "apt does not work inside"; }
 
-say "make $verb at $(git -C "$repo" rev-parse --short HEAD)"
+say "$verb on $suite at $(git -C "$repo" rev-parse --short HEAD)"
 start=$SECONDS status=0
-inside "cd /root/wisp && make $(printf %q "$verb")" || status=$?
+inside "export DEBIAN_FRONTEND=noninteractive
+$task" || status=$?
 elapsed=$((SECONDS - start))
 ((status == 0)) && verdict=PASSED || verdict="FAILED (exit $status)"
-say "make $verb $verdict after $((elapsed / 60)) min $((elapsed % 60)) s"
+say "$verb on $suite $verdict after $((elapsed / 60)) min $((elapsed % 60)) s"
 exit $status

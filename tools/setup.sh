@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|demo|demo-vllm|style|test|test-all|dashboard|bench|fuzz]
+# usage: tools/setup.sh [build|wheel|deb|demo|demo-vllm|style|test|test-all|dashboard|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,6 +16,8 @@ long=false
 [[ $group != test-all ]] || { group=test; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
+    wheel) packages=("${build[@]}" "${python[@]}" python3-dev binutils) ;;
+    deb)   packages=("${build[@]}" binutils dpkg-dev lintian) ;;
     demo | demo-vllm)
            packages=("${build[@]}" "${python[@]}" python3-dev binutils libnuma1) ;;
     style) packages=("${build[@]}" "${python[@]}" "${style[@]}") ;;
@@ -28,7 +30,8 @@ case $group in
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;
     *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
-# For Xet's test server; Debian's own cargo is too old for it.
+# For what is installed by packages, manuals and units; and for Xet's test server: Debian's own cargo is too old for it.
+if $long; then packages+=(debootstrap groff lintian systemd); fi
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }
@@ -144,7 +147,8 @@ case $group in
            tools/test_servers.sh
            if $long; then
                node_venv
-               tools/test_servers.sh local_cas_server-1.8.0
+               make_venv build/deploy-venv tests/deploy/requirements.txt
+               tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;
     dashboard) node_venv ;;

@@ -14,6 +14,8 @@ declare -A modules=(
     # Known bad: lets several of interleaved conditional PUTs win.
     [versitygw-1.7.0]=github.com/versity/versitygw/cmd/versitygw@v1.7.0
     [toxiproxy-server]=github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
+    # Not a server: renders the chart of deploy/helm. `make test-all` asks.
+    [helm-3.22.0]=helm.sh/helm/v3/cmd/helm@v3.22.0
 )
 
 # Those that cargo builds: crate, feature, program. Ten minutes of a processor; `make test-all` asks.

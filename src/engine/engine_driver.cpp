@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -200,12 +199,6 @@ std::string address_for_others(const std::string& run) {
     return std::filesystem::absolute(run, ignored).lexically_normal().string();
 }
 
-/// OpenSSL's own variable, which libcurl does not look at everywhere.
-std::string trusted_certificates() {
-    const char* const file = std::getenv("SSL_CERT_FILE");
-    return file == nullptr ? "" : file;
-}
-
 }  // namespace
 
 std::string_view name_of(EngineKind kind) {
@@ -235,7 +228,7 @@ EngineDriver::~EngineDriver() = default;
 Result<EngineDriver> EngineDriver::open(const EngineOptions& options) {
     std::vector<Url> urls;
     WISP_TRY(check_servers(options, urls));
-    const auto http = std::make_shared<HttpClient>(trusted_certificates(), "SSL_CERT_FILE");
+    const auto http = std::make_shared<HttpClient>(std::string(), "SSL_CERT_FILE");
     SessionSettings settings{address_for_others(options.run),
                              options.trust,
                              options.pause,

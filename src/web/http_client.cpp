@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "web/ca_bundle.hpp"
 #include "web/http_limits.hpp"
 #include "web/http_url.hpp"
 #include "wisp/control.hpp"
@@ -317,7 +318,8 @@ class HttpClient::Pool {
 };
 
 HttpClient::HttpClient(std::string ca_bundle, std::string ca_setting)
-    : ca_bundle_(std::move(ca_bundle)), ca_setting_(std::move(ca_setting)) {
+    : ca_bundle_(ca_bundle.empty() ? find_ca_bundle() : std::move(ca_bundle)),
+      ca_setting_(std::move(ca_setting)) {
     start_curl_once();
     pool_ = std::make_unique<Pool>();
 }

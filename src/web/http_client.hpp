@@ -52,9 +52,10 @@ struct HttpResponse {
 
 class HttpClient {
   public:
-    /// `ca_bundle`: a file of certificates instead of the system's; may be empty. `ca_setting` is
-    /// what a user sets to name one, for messages.
-    explicit HttpClient(std::string ca_bundle = {}, std::string ca_setting = "AWS_CA_BUNDLE");
+    /// `ca_bundle`: a file of certificates instead of the system's, which an empty one stands for
+    /// (web/ca_bundle.hpp). `ca_setting` is what a user sets to name one, for messages.
+    explicit HttpClient(std::string ca_bundle = {},
+                        std::string ca_setting = "AWS_CA_BUNDLE or SSL_CERT_FILE");
     virtual ~HttpClient();
 
     /// Any answer, whatever its status. kUnavailable when none came whole; kCorrupt when it is

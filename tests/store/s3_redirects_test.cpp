@@ -188,5 +188,20 @@ TEST(Redirects, NeverLeaveTls) {
     EXPECT_TRUE(plain.requests().empty());
 }
 
+TEST(Certificates, OfSslCertFileAreTrustedWithoutASettingOfOurs) {
+    const Tls tls;
+    FakeWeb secure([](const Request&, Response& response) { answer_range(response, "y"); },
+                   tls.server());
+    const std::string endpoint = "https://127.0.0.1:" + std::to_string(secure.port());
+    Bytes into(1);
+    ::setenv("SSL_CERT_FILE", tls.certificate_path().c_str(), 1);
+    const auto trusting = store_at(endpoint);
+    ::setenv("SSL_CERT_FILE", "/nowhere/own.pem", 1);
+    const auto lost = store_at(endpoint);
+    ::unsetenv("SSL_CERT_FILE");
+    EXPECT_EQ(value_of(trusting->read("here", 0, into)), 1U);
+    EXPECT_EQ(outcome_of(lost->read("here", 0, into)), "denied");
+}
+
 }  // namespace
 }  // namespace wisp::testing
