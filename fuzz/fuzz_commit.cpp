@@ -93,7 +93,7 @@ void check_heartbeat(std::string_view text) {
     const auto heartbeat = parse_heartbeat(text);
     if (!heartbeat) return;
     const auto again = parse_heartbeat(write_heartbeat(*heartbeat));
-    FUZZ_CHECK(again && again->seq == heartbeat->seq && again->state == heartbeat->state);
+    FUZZ_CHECK(again && again->seq == heartbeat->seq && again->status == heartbeat->status);
 }
 
 void check_branch_pin(std::string_view text) {

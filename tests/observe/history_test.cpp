@@ -168,7 +168,7 @@ TEST_F(HistoryOfARun, AProcessMayTellOfReplicasThatOthersHold) {
     EXPECT_EQ(replicas[0].summary.step, 2U);
     EXPECT_EQ(replicas[0].summary.lag_steps, 1U);
     EXPECT_EQ(replicas[0].pause_us, 1'500);
-    EXPECT_EQ(replicas[1].summary.state, "joining");
+    EXPECT_EQ(replicas[1].summary.status, "joining");
     EXPECT_EQ(replicas[1].summary.lag_steps, 4U);
     for (const std::string id : {"", "../latest", "a/b", ".", "a b"}) {
         EXPECT_EQ(tell_replica(run_, {}, {id, 0, "following"}).error().kind, ErrorKind::kInvalid);
