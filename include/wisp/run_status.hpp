@@ -57,7 +57,7 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
 struct ReplicaBeat {
     std::string id;
     std::uint64_t seq = 0;  // of the commit whose state it holds; 0: none yet
-    std::string state;      // "following", "stopped", …
+    std::string status;     // "following", "stopped", …
     std::optional<std::int64_t> pause_us = std::nullopt;  // what the last switch took
     std::optional<std::int64_t> every_ms = std::nullopt;  // how often it means to be heard
 };

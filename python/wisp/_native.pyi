@@ -410,7 +410,9 @@ class InitReport:
 def init_run(where: Location, single_writer: bool = ..., branch_of: Location | None = ..., branch_step: int | None = ..., trust: Trust = ..., sign_key: str | os.PathLike[str] | None = ..., certificate: str | os.PathLike[str] | None = ..., roots: Trust = ..., codec: str | None = ..., slices: int | None = ...) -> InitReport: ...
 
 def read_slices(where: Location, weight_bytes: int, trust: Trust = ...) -> int:
-    """How many slices the deltas of a run are cut into, for weights of this size."""
+    """
+    How many slices the deltas of a run are cut into, for weights of this size.
+    """
 
 def read_codec(where: Location, trust: Trust = ...) -> str: ...
 

@@ -64,7 +64,7 @@ Result<void> tell_replica(const Location& where, const RunOptions& options,
                                 beat.id));
     }
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    Heartbeat told{log.run(), beat.seq, 0, 0, beat.state, beat.pause_us, beat.every_ms};
+    Heartbeat told{log.run(), beat.seq, 0, 0, beat.status, beat.pause_us, beat.every_ms};
     if (beat.seq != 0) {
         WISP_ASSIGN(const auto entry, log.peek(beat.seq));
         if (!entry) {

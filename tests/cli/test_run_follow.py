@@ -134,7 +134,7 @@ def test_follow_meets_steps_as_they_come_and_ends_cleanly(trainer, tmp_path):
     assert follower.process.returncode == 130 and err == ""
     assert summary["stopped"] and summary["ok"] and summary["step"] == 2
     assert summary["joined"] + summary["applied"] == 3
-    assert answer("status", trainer.url)["replicas"][0]["state"] == "stopped"
+    assert answer("status", trainer.url)["replicas"][0]["status"] == "stopped"
 
 
 def test_terminated_follower_exits_with_143(trainer, tmp_path):

@@ -24,7 +24,7 @@ SPEC = (ROOT / "doc/format.md").read_text()
 # Lines with a MUST that no file can break, and why.
 EXEMPT = {
     "`tests/golden/` holds a file for each MUST. MUST, MUST NOT and MAY are used as in RFC 2119": "says what MUST means",
-    "Each tensor MUST be in the file the manifest names": "a folder, not a file: test_sharded_base_is_read_by_its_map",
+    "Each tensor MUST be in the file that the index names": "a folder, not a file: test_sharded_base_is_read_by_its_map",
 }
 
 

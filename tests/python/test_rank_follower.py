@@ -329,7 +329,7 @@ def test_each_server_of_a_host_is_a_replica_of_its_own(trainer: Trainer, tmp_pat
         while True:
             replicas = wisp.status(str(trainer.folder)).replicas
             said = {r.id: json.loads((run / "replicas" / r.id).read_text()) for r in replicas}
-            found = {(r.id, r.step, said[r.id]["state"]) for r in replicas}
+            found = {(r.id, r.step, said[r.id]["status"]) for r in replicas}
             if found == set(wanted):
                 return
             assert time.monotonic() < end, found

@@ -65,7 +65,7 @@ class Host:
         self.load(trainer.initial.items())
         # Another address of the same run is another feed.
         settings = FeedSettings(
-            ("", "file://")[host] + str(trainer.run), poll=0.2, base=str(trainer.served), replica_id=f"host-{host}",
+            ("", "file://")[host] + str(trainer.run), poll=0.2, base=str(trainer.served),
             scratch=str(trainer.served.parent / f"scratch-{host}"),
         )  # fmt: skip
         self.follower = RankFollower(

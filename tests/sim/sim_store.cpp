@@ -162,6 +162,11 @@ Result<std::size_t> SimStore::read(const std::string& key, std::uint64_t offset,
 }
 
 Result<ObjectInfo> SimStore::head(const std::string& key) {
+    // Whether the run is there is asked for before that good-bye, too.
+    if (key.ends_with("/format.json")) {
+        return actor_.dead ? Result<ObjectInfo>(fail(ErrorKind::kUnavailable, "dead"))
+                           : parts_.truth->head(key);
+    }
     return step(StoreOperation::kHead, key, [&] { return parts_.faulty->head(key); });
 }
 
