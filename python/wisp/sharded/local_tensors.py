@@ -29,6 +29,7 @@ class LocalTensor:
     source: str  # the tensor of the model that it lies in,
     offset: int  # so many elements behind the first,
     source_held: Range  # and what this rank holds of that
+    source_shape: tuple[int, ...]  # on all ranks together; views are rank 0's, this is our own
 
 
 def _as_rows(tensor: Any) -> Any:
@@ -81,7 +82,7 @@ def describe_local(name: str, view: View, tensor: Any, rule: DtypeRule) -> Local
     high = min(max(held[1] - view.offset, 0), elements)
     part = (low, high) if low < high else (0, 0)
     return LocalTensor(
-        name, dtype, entry, elements, part, in_rows, view.source, view.offset, held
+        name, dtype, entry, elements, part, in_rows, view.source, view.offset, held, shape
     )  # fmt: skip
 
 

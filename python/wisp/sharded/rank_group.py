@@ -92,10 +92,9 @@ class RankGroup:
         self.locals: list[LocalTensor] = answers[self.rank][0]
         for rank, (theirs, _) in enumerate(answers):
             for mine, other in zip(self.locals, theirs, strict=True):
-                if mine.entry != other.entry:
-                    raise InvalidError(
-                        f"ranks {self.rank} and {rank} differ: {mine.entry} and {other.entry}"
-                    )
+                ours, others = ((one.entry, one.source, one.source_shape) for one in (mine, other))
+                if ours != others:
+                    raise InvalidError(f"ranks {self.rank} and {rank} differ: {ours} and {others}")
         self._hosts = [host for _, host in answers]
         plans = make_plans(
             [(local.name, local.elements) for local in self.locals],
