@@ -102,4 +102,4 @@ def test_wrong_keys_and_wrong_buckets_are_told_apart(front):
     done = wisp(front, "init", front.url, HF_S3_SECRET_ACCESS_KEY="another")
     assert done.returncode == 12 and "HF_S3_ACCESS_KEY_ID" in done.stderr
     done = wisp(front, "init", "hf://buckets/acme/other")
-    assert done.returncode == 1 and "hf buckets create" in done.stderr
+    assert done.returncode == 10 and "hf buckets create" in done.stderr
