@@ -1,8 +1,8 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <memory>
 
+#include "parser_words.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -15,31 +15,11 @@ struct VerbWords {
     std::vector<VerbWords> parts;
 };
 
-bool is_group(const CLI::App& app) {
-    return app.get_name().empty() || app.get_display_name().starts_with("[");
-}
-
-std::vector<const CLI::App*> apps_below(const CLI::App& app) {
-    return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-/// Read off the parser itself, so that completion cannot drift from the verbs.
-void collect_options(const CLI::App& app, std::vector<std::string>& words) {
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-        for (const std::string& name : option->get_snames()) words.push_back("-" + name);
-    }
-    for (const CLI::App* group : apps_below(app)) {
-        if (is_group(*group)) collect_options(*group, words);
-    }
-}
-
 std::vector<VerbWords> collect_verbs(const CLI::App& app) {
     std::vector<VerbWords> verbs;
-    for (const CLI::App* verb : apps_below(app)) {
-        if (is_group(*verb) || verb->get_group().empty()) continue;
+    for (const CLI::App* verb : verbs_below(app)) {
         VerbWords words{verb->get_name(), verb->get_description(), {}, collect_verbs(*verb)};
-        collect_options(*verb, words.options);
+        add_options_of(*verb, words.options);
         verbs.push_back(std::move(words));
     }
     return verbs;

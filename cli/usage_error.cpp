@@ -1,13 +1,13 @@
 #include "usage_error.hpp"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "output.hpp"
+#include "parser_words.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -33,24 +33,6 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
         }
     }
     return table.back();
-}
-
-std::vector<std::string> verbs_of(const CLI::App& app) {
-    std::vector<std::string> names;
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (!verb->get_name().empty()) names.push_back(verb->get_name());
-    }
-    return names;
-}
-
-void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-        for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-    }
-    for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (group->get_name().empty()) add_options_of(*group, names);
-    }
 }
 
 /// The innermost verb that was understood.
@@ -81,7 +63,8 @@ std::string stranger_among(std::span<char* const> words, const CLI::App& verb) {
 
 std::string explain(const CLI::App& parser, const CLI::App& verb, const CLI::ParseError& error,
                     std::span<char* const> words) {
-    const std::vector<std::string> below = verbs_of(verb);
+    std::vector<std::string> below;
+    for (const CLI::App* part : verbs_below(verb)) below.push_back(part->get_name());
     if (!below.empty() && verb.get_subcommands().empty()) {
         for (const std::string_view word : words) {
             if (word.starts_with("-") || word == verb.get_name()) continue;
