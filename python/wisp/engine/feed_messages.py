@@ -84,9 +84,9 @@ class FollowStatus:
     lag_steps: int = 0
     expired: bool = False  #: the newest commit is older than it should be
     passes: int = 0  #: how often it found nothing more to do
-    fetched_bytes: int = 0  #: of anchors and deltas, since the feed began
     failure: str | None = None  #: what ended it; it is tried again
     faults: tuple[str, ...] = ()  #: what went wrong and was worked around, the newest last
+    fetched_bytes: int = 0  #: of anchors and deltas, since the feed began
 
 
 @dataclass(frozen=True)
