@@ -360,7 +360,7 @@ class RankFollower:
                 allowed=self._plans.allowed.key,
                 missing=coverage.missing[:_LISTED],
                 unused=coverage.unused[:_LISTED],
-                ignored=coverage.ignored[:_LISTED],
+                ignored=coverage.ignored[:_LISTED] if coverage.agreed else (),
             )
         with self._telling:
             if number > self._told:  # another thread may have told a newer one meanwhile
