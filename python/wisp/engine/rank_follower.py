@@ -88,6 +88,8 @@ class RankFollower:
         self._is_alone = share is None
         self._replica = replica
         self._unfit = False  # `failure` is not for a moment
+        self._reported = self._told = 0  # how many reports were made; the newest that was told
+        self._telling = threading.Lock()  # taken last, so that reports are told in their order
         self._closed = False
         self._peers = peers
         self._doubted = False  # memory is not what it should be: only a whole state helps
@@ -364,6 +366,8 @@ class RankFollower:
 
     def _tell(self) -> None:
         with self._lock:
+            self._reported += 1
+            number = self._reported
             coverage = self._plans.coverage
             staged = [served for served, _ in self._staged.values()]
             newest = staged[-1] if staged else self.served
@@ -377,6 +381,9 @@ class RankFollower:
                 allowed=self._plans.allowed.key,
                 missing=coverage.missing[:_LISTED],
                 unused=coverage.unused[:_LISTED],
-                ignored=coverage.ignored[:_LISTED],
+                ignored=coverage.ignored[:_LISTED] if coverage.agreed else (),
             )
-        self.link.report(self.label, report)
+        with self._telling:
+            if number > self._told:  # another thread may have told a newer one meanwhile
+                self._told = number
+                self.link.report(self.label, report)

@@ -185,7 +185,10 @@ class RankPlan:
             self._load.written(stage.touched)
 
     def _log_coverage(self) -> None:
+        """Once it is known what other ranks hold."""
         found = self.coverage
+        if not found.agreed:
+            return
         for names, text in (
             (found.missing, "keeps %s as loaded, which the run does not write"),
             (found.unused, "does not hold %s of the run"),
