@@ -3,7 +3,7 @@
 // densities, published into a folder and fetched by the code that followers run. The share is what
 // the host's part of each tensor takes in a delta that is not sliced; an anchor is one from zeros.
 //
-//   wisp_slices [JSON or -]
+//   wisp_slices [JSON or -] [joins]        joins: those alone
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -206,7 +206,7 @@ nlohmann::ordered_json measure(const Case& split, float learning_rate, const fs:
     const Location run{meter, "run", "bench"};
     Uploader uploader(run, 4, std::uint64_t{1} << 40);
     const StoredFile file = sure(uploader.upload(folder / "sliced", "", delta_key, 1, 1));
-    nlohmann::ordered_json row = {{"ratio", 0.0}};
+    nlohmann::ordered_json row = {{"ratio", -1.0}};
     for (std::uint64_t host = 0; host < split.hosts; ++host) {
         const std::uint64_t each = split.ranks / split.hosts;
         const HeldSlices held = held_by(layer, host * each, (host + 1) * each, split.ranks);
@@ -243,6 +243,7 @@ int main(int argc, char** argv) {
           Case{"TP=4 / 2", true, false, 4, 2}, Case{"TP=4 / 4", true, false, 4, 4},
           Case{"EP=4 / 2", true, true, 4, 2}}) {
         for (const float learning_rate : {1e-6F, 3e-7F, kJoin}) {
+            if (argc > 2 && learning_rate != kJoin) continue;
             fs::create_directories(folder);
             const auto row = measure(split, learning_rate, folder);
             fs::remove_all(folder);

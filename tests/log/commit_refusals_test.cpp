@@ -211,7 +211,7 @@ TEST(CommitRefusal, OfASlicedAnchorThatIsNotOneDelta) {
     anchor.files[0].head = StoredHead{7, hex_of('c', 64)};
     const auto parsed = parse_commit(write_commit(commit), "it");
     ASSERT_TRUE(parsed) << parsed.error().text;
-    EXPECT_EQ(parsed->commit, commit);
+    EXPECT_EQ(parsed->commit.manifest->anchors, commit.manifest->anchors);
     const auto files = [](Json& json) -> Json& { return json["manifest"]["anchors"][0]["files"]; };
     expect_refused(
         commit, [&](Json& json) { files(json)[0]["name"] = "model.safetensors"; }, "not one delta");
