@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "half_host.hpp"
+#include "wisp/maintenance.hpp"
 
 namespace wisp::testing {
 namespace {
@@ -142,6 +143,50 @@ TEST_F(SliceJoining, AFolderGetsTheFilesThatWerePublished) {
     for (const auto& file : fs::directory_iterator(given.path())) {
         const fs::path name = file.path().filename();
         EXPECT_EQ(read_bytes(taken / "replica" / name), read_bytes(file.path())) << name;
+    }
+}
+
+TEST_F(SliceJoining, MaintenanceReadsSlicedAnchors) {
+    publish(0, 4);
+    const ScrubReport scrubbed = value_of(scrub_run(run_, {}, true));
+    EXPECT_TRUE(scrubbed.findings.empty()) << scrubbed.findings.front().problem;
+    EXPECT_GE(scrubbed.states_proven, 4U);
+    value_of(compact_run(run_, {}));
+    TempFolder taken;
+    value_of(export_step(run_, 2, taken / "exported", {}));
+    EXPECT_TRUE(steps_.holds(taken / "exported", 2));
+    const Location branch{meter_, "runs/b", "memory:b"};
+    InitOptions options;
+    options.branch_of = run_;
+    options.branch_step = 3;
+    value_of(init_run(branch, options));
+    HalfHost engines(steps_, 1);
+    engines.joins_in_parts = true;
+    auto replica = value_of(open_relay_replica(engines.options()));
+    Follower follower = value_of(Follower::open(branch, *replica, {}));
+    const std::uint64_t fetched = read_bytes_of([&] { value_of(follower.catch_up()); });
+    EXPECT_TRUE(engines.holds(steps_.tensors(3))) << "by the branch, and a merged delta";
+    EXPECT_LT(static_cast<double>(fetched), 0.65 * static_cast<double>(state_bytes()));
+}
+
+TEST_F(SliceJoining, AnAnchorOverAPublicBaseComesInPartsToo) {
+    PublishOptions publish_options;
+    publish_options.public_base = steps_.state(0);
+    publish_options.public_base_name = "org/base";
+    baseline_ = value_of(open_memory_replica());
+    Publisher publisher = value_of(Publisher::open(run_, *baseline_, publish_options));
+    for (const std::size_t i : {1U, 2U}) {
+        value_of(publisher.publish(value_of(Checkpoint::open(steps_.state(i))), i));
+    }
+    for (const bool in_parts : {true, false}) {
+        HalfHost engines(steps_, 0);
+        engines.joins_in_parts = in_parts;
+        auto replica = value_of(open_relay_replica(engines.options()));
+        FollowOptions options;
+        options.base = steps_.state(0);
+        Follower follower = value_of(Follower::open(run_, *replica, options));
+        value_of(follower.catch_up());
+        EXPECT_TRUE(engines.holds(steps_.tensors(2)));
     }
 }
 
