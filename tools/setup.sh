@@ -31,7 +31,7 @@ case $group in
     *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
 # For what is installed by packages, manuals and units; and for Xet's test server: Debian's own cargo is too old for it.
-if $long; then packages+=(debootstrap groff lintian systemd); fi
+if $long; then packages+=(buildah debootstrap groff lintian systemd); fi
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }

@@ -57,6 +57,8 @@ class Refused(Exception):
 class Server:
     """Up when made; ended by close()."""
 
+    program = Path(sys.executable).with_name("vllm")
+
     def __init__(self, model: Path, log: Path, *options: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -69,7 +71,7 @@ class Server:
         with open(log, "ab") as out:
             self.process = subprocess.Popen(
                 [
-                    Path(sys.executable).with_name("vllm"), "serve", model, "--port", str(port),
+                    self.program, "serve", model, "--port", str(port),
                     "--dtype", "bfloat16", "--max-model-len", "256", "--max-num-seqs", "8",
                     "--enforce-eager", "--enable-scale-out",
                     "--weight-transfer-config", '{"backend": "wisp"}', *options,
