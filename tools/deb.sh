@@ -10,7 +10,7 @@ built=${WISP_BUILD:-build/release}
 out=$PWD/build/dist
 version=$(sed -nE 's/^project\(wisp VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 architecture=${DEB_HOST_ARCH:-$(dpkg --print-architecture)}
-strip=strip
+strip="strip"
 [[ $architecture == "$(dpkg --print-architecture)" ]] ||
     strip=$(dpkg-architecture -a"$architecture" -qDEB_HOST_GNU_TYPE)-strip
 maintainer=${DEBFULLNAME:-wisp developers} email=${DEBEMAIL:-noreply@github.com}

@@ -13,7 +13,7 @@ style=(clang-format-19 clang-tidy-19 libgtest-dev libgmock-dev)
 
 group=${1:-build}
 long=false
-[[ $group != test-all ]] || { group=test; long=true; }
+[[ $group != test-all ]] || { group="test"; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
     wheel) packages=("${build[@]}" "${python[@]}" python3-dev binutils) ;;
