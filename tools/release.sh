@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 version=$(sed -nE 's/^project\(wisp VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C
+unset "${!LC_@}"
+# The language too: messages of the compiler in another one are other entries in its cache.
+export SOURCE_DATE_EPOCH TZ=UTC LANG=C.UTF-8
 umask 022
 out=$PWD/build/dist
 tree=$PWD/build/release-tree/wisp-$version
