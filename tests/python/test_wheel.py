@@ -97,7 +97,7 @@ def interpreters():
             yield pytest.param(place, f"cp3{minor}-cp3{minor}" if minor < 12 else "cp312-abi3", id=place.name)
 
 
-@pytest.mark.parametrize("interpreter, tag", interpreters())
+@pytest.mark.parametrize("interpreter, tag", [*interpreters()])
 def test_a_clean_environment_publishes_and_follows(wheels, interpreter, tag, tmp_path):
     if tag not in wheels:
         pytest.skip(f"no wheel {tag} could be built here")
@@ -123,8 +123,9 @@ def beside_torch(wheels, tmp_path_factory):
     if tag not in wheels:
         pytest.skip(f"no wheel {tag} could be built here")
     venv = tmp_path_factory.mktemp("beside") / "venv"
-    run(sys._base_executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", wheels[tag])
+    run(sys._base_executable, "-m", "venv", venv, env=clean_environment())
+    run(venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", wheels[tag],
+        env=clean_environment())
     (packages,) = venv.glob("lib/python3*/site-packages")
     lender = sysconfig.get_paths()["purelib"]
     (packages / "lender.pth").write_text(f"import site; site.addsitedir({lender!r})\n")
@@ -154,9 +155,10 @@ def test_a_vllm_of_the_wheel_follows_with_the_flags_of_the_readme(beside_torch, 
         for tensor in weights.values():
             tensor.view(-1)[step::97] *= -1
         save_file(weights, tmp_path / "step.safetensors", {"format": "pt"})
-        run(beside_torch / "bin/wisp", "publish", address, tmp_path / "step.safetensors", "--step", step)
+        run(wisp, "publish", address, tmp_path / "step.safetensors", "--step", step, env=clean_environment())
 
-    run(beside_torch / "bin/wisp", "init", address)
+    wisp = beside_torch / "bin/wisp"
+    run(wisp, "init", address, env=clean_environment())
     publish(1)
     flags = re.search(r"\$ vllm serve policy (.*?)```", README, re.S)[1].replace("\\\n", " ")
     flags = [word.replace("s3://bucket/run", str(address)) for word in shlex.split(flags)]
