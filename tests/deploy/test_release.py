@@ -17,8 +17,8 @@ def run(*command, **options):
     return done.stdout
 
 
-def release(place, **environment):
-    run("git", "clone", "--quiet", TREE, place)
+def release(source, place, **environment):
+    run("git", "clone", "--quiet", source, place)
     (place / "build").mkdir()
     # Pinned by hashes, so any will do; made anew where this tree has none.
     for venv in (TREE / "build").glob("wheel-venv-*"):
@@ -30,11 +30,11 @@ def release(place, **environment):
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
-    first = release(folder / "here")
+    first = release(TREE, folder / "here")
     # Whatever the machine's habits are.
     before = os.umask(0o077)
     try:
-        second = release(folder / "another/place/for/it", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
+        second = release(folder / "here", folder / "another/place/for/it", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
     finally:
         os.umask(before)
     return first, second
