@@ -67,5 +67,5 @@ def test_the_source_package_builds_without_git(releases, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
     (command,) = (tmp_path / "unpacked").glob("*.data/scripts/wisp")
     command.chmod(0o755)
-    commit = run("git", "-C", TREE, "rev-parse", "HEAD")[:12]
+    commit = run("git", "-C", releases[0], "rev-parse", "HEAD")[:12]
     assert commit in run(command, "--version")
