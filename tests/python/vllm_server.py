@@ -57,10 +57,12 @@ class Refused(Exception):
 class Server:
     """Up when made; ended by close()."""
 
-    def __init__(self, model: Path, log: Path, *options: str) -> None:
+    def __init__(self, model: Path, log: Path, *options: str, port: int = 0) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
             port = probe.getsockname()[1]
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.model = str(model)
         self._log = log
@@ -114,6 +116,11 @@ class Server:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """All its processes, at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def close(self) -> None:
         if self.process.poll() is None:
