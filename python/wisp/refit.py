@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .engine.feed_files import FeedSettings
+from .engine.feed_files import FeedSettings, StateMovedError
 from .engine.host_replica import HostReplica
 from .errors import InvalidError, NoRunError
 from .publisher import Publisher, PublishStats
@@ -23,6 +24,7 @@ from .stream_publisher import StreamPublisher
 
 __all__ = ["Refit", "RefitSettings"]
 
+_AGAIN = 0.05  # seconds before a replica that has moved is looked at again
 _PUBLISHER = frozenset(inspect.signature(Publisher).parameters) - {"run", "model", "on_error"}
 
 
@@ -142,15 +144,24 @@ class Refit:
         replica = self._replica
         if not self.settings.touched_only:
             replica.forget()
-        feed = await asyncio.to_thread(
-            replica.wait_for, step, after=after, timeout=float(self.settings.timeout)
-        )
-        reading = replica.read(feed, replica.touched(feed), batch_bytes)
-        try:
-            for batch in reading:
-                yield batch
-        finally:
-            reading.close()
+        end = time.monotonic() + float(self.settings.timeout)
+        while True:
+            left = max(0.0, end - time.monotonic())
+            feed = await asyncio.to_thread(replica.wait_for, step, after=after, timeout=left)
+            reading = replica.read(feed, replica.touched(feed), batch_bytes)
+            handed_over = False
+            try:
+                for batch in reading:
+                    handed_over = True
+                    yield batch
+                return
+            except StateMovedError:
+                # Its feed went away, or on, before anything was read.
+                if handed_over or time.monotonic() > end:
+                    raise
+            finally:
+                reading.close()
+            await asyncio.sleep(_AGAIN)
 
     def close(self) -> None:
         """Lets go of the run and of the host's feed. May be called twice."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from run_waits import until
 from vllm_server import ENVIRONMENT
 
 import wisp
-from conftest import TREE
+from conftest import TREE, patiently
 from wisp.ray import Fleet, PublisherActor
 
 SERVE = ["--dtype", "bfloat16", "--max-model-len", "256", "--max-num-seqs", "4",
@@ -36,11 +37,8 @@ def call(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 2, "include_dashboard": False,
-                        "object_store_memory": 80 << 20},
-    )  # fmt: skip
+    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 << 20}
+    made = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     ray.init(address=made.address, log_to_driver=False, namespace="wisp")
     yield made
     ray.shutdown()
@@ -76,8 +74,15 @@ def assert_all_serve(fleet: Fleet, count: int, step: int) -> None:
         assert call(url, "/wisp/verify", {})["differing"] == 0
 
 
+#: What runs in a replica: nothing but its routes, or the engine itself.
+ROUTES = {"command": [sys.executable, str(Path(__file__).with_name("scripted_server.py")),
+                      "{host}", "{port}"]}  # fmt: skip
+VLLM = {"serve": SERVE, "environment": ENVIRONMENT}
+
+
+@pytest.mark.parametrize("server", [ROUTES, VLLM], ids=["routes", "vllm"])
 def test_nodes_come_and_go_a_replica_is_killed_and_all_converge(
-    cluster: Any, tiny_model: Path, tmp_path: Path
+    cluster: Any, tiny_model: Path, tmp_path: Path, server: dict[str, Any]
 ) -> None:
     run = str(tmp_path / "run")
     nodes = [add_node(cluster), add_node(cluster)]
@@ -85,9 +90,8 @@ def test_nodes_come_and_go_a_replica_is_killed_and_all_converge(
     publisher = PublisherActor.remote(run)
     ray.get(publisher.publish.remote(weights, 0))
     with Fleet(
-        run, tiny_model, on_node=rollouts, serve=SERVE, environment=ENVIRONMENT, watch=0.5,
-        log_folder=tmp_path,
-    ) as fleet:  # fmt: skip
+        run, tiny_model, on_node=rollouts, watch=0.5, log_folder=tmp_path, **server
+    ) as fleet:
         fleet.wait_ready(900)
         weights = moved(weights, 1)
         parts = [ray.put({n: t}) for n, t in weights.items()]
@@ -115,16 +119,17 @@ def test_nodes_come_and_go_a_replica_is_killed_and_all_converge(
         assert_all_serve(fleet, 2, 2)
 
 
+@pytest.mark.parametrize("server", [ROUTES, VLLM], ids=["routes", "vllm"])
 def test_a_driver_that_died_between_publish_and_switch_is_followed_by_another(
-    cluster: Any, tiny_model: Path, tmp_path: Path
+    cluster: Any, tiny_model: Path, tmp_path: Path, server: dict[str, Any]
 ) -> None:
     run = str(tmp_path / "run")
     add_node(cluster)
     weights = weights_of(tiny_model)
     publisher = PublisherActor.remote(run)
     ray.get(publisher.publish.remote(weights, 0))
-    told = {"on_node": rollouts, "serve": SERVE, "environment": ENVIRONMENT, "watch": 0.5,
-            "detached": True, "name": "kept", "log_folder": tmp_path}  # fmt: skip
+    told = {"on_node": rollouts, "watch": 0.5, "detached": True, "name": "kept",
+            "log_folder": tmp_path, **server}  # fmt: skip
     first = Fleet(run, tiny_model, **told)
     first.wait_ready(900)
     first.move(0)
@@ -149,7 +154,7 @@ def test_a_publisher_that_dies_is_started_again_and_goes_on(cluster: Any, tmp_pa
     ray.get(publisher.publish.remote(weights, 1))
     ray.kill(publisher, no_restart=False)
     weights["w"][7] = 3
-    told = ray.get(publisher.publish.options(max_task_retries=3).remote(weights, 2))
+    told = ray.get(publisher.publish.remote(weights, 2))
     assert (told["step"], told["changed"]) == (2, 1)
     target = {"w": torch.ones(1000)}
     with wisp.Follower(run, target) as follower:

@@ -13,7 +13,7 @@ from verl.workers.config import CheckpointEngineConfig, RolloutConfig
 
 import wisp
 from run_waits import until
-from verl_job import ActorWorker, Replica, RolloutWorker, group
+from verl_job import ActorWorker, Replica, RolloutWorker, as_vllm_holds, group
 from vllm_server import Server
 
 
@@ -79,6 +79,35 @@ def test_a_run_of_another_model_ends_the_sync_and_leaves_the_rollouts(
     with pytest.raises(Exception, match="does not fit"):
         manager.update_weights(global_steps=1)
     assert replica.group.holds() == [({}, [])]
+
+
+def test_real_vllm_in_a_worker_of_verl_holds_every_step_and_is_killed_and_back(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = engine_config(0, tmp_path / "run")
+    rollout = RolloutConfig(name="vllm", checkpoint_engine=config)
+    actor = group(ActorWorker, 1, config, str(tiny_model))
+    replica = Replica(group(RolloutWorker, 1, rollout, str(tiny_model)))
+    manager = CheckpointEngineManager(config, actor, [replica])
+
+    def assert_serves_the_actors_weights() -> None:
+        (wanted,) = actor.holds()
+        ((held, _),) = replica.group.holds()
+        assert held == as_vllm_holds(wanted)
+
+    for step in (1, 2):
+        actor.train(step, 0.004)
+        manager.update_weights(global_steps=step)
+        assert_serves_the_actors_weights()
+        assert len(replica.group.generate([1, 2, 3])[0]) == 8
+
+    ray_session.kill(replica.workers[0])
+    manager.remove_replicas([replica])
+    replica = Replica(group(RolloutWorker, 1, rollout, str(tiny_model)))
+    manager.add_replicas([replica])
+    actor.train(3, 0.004)
+    manager.update_weights(global_steps=3)
+    assert_serves_the_actors_weights()
 
 
 def test_real_vllm_servers_are_switched_and_one_is_killed_and_back(

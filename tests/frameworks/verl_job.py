@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from verl.single_controller.base.decorator import Dispatch, register
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.utils.import_utils import import_external_libs
 from verl.workers.rollout import BaseRollout
+from vllm_server import ENVIRONMENT
 
 
 class KeepingRollout(BaseRollout):
@@ -34,16 +36,53 @@ class KeepingRollout(BaseRollout):
             self.yielded.append(name)
 
 
-class RolloutWorker(CheckpointEngineWorker):
-    """verl's own worker, around that adapter."""
+class VllmRollout(KeepingRollout):
+    """A server adapter around a real vLLM in this process, which loads what it gets by name."""
 
-    def __init__(self, rollout_config: Any) -> None:
-        super().__init__(rollout_config, None, KeepingRollout())
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        os.environ.update(ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+        from vllm import LLM
+
+        llm = LLM(model=model, dtype="bfloat16", max_model_len=256, max_num_seqs=4,
+                  enforce_eager=True)  # fmt: skip
+        self.llm = llm
+        self.model = llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()
+
+    @property
+    def kept(self) -> dict[str, torch.Tensor]:
+        """What the engine has in memory, under its own names: some are several tensors in one."""
+        return dict(self.model.named_parameters())
+
+    @kept.setter
+    def kept(self, _: Any) -> None: ...
+
+    async def update_weights(self, weights: Any, **_: Any) -> None:
+        self.yielded = []
+        async for name, tensor in weights:
+            self.model.load_weights([(name, tensor)])
+            self.yielded.append(name)
+
+
+class RolloutWorker(CheckpointEngineWorker):
+    """verl's own worker, around one of these adapters."""
+
+    def __init__(self, rollout_config: Any, model: str = "") -> None:
+        adapter = VllmRollout(model) if model else KeepingRollout()
+        super().__init__(rollout_config, None, adapter)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def holds(self) -> tuple[dict[str, bytes], list[str]]:
         kept = self.server_adapter.kept
-        return {n: bits(t) for n, t in kept.items()}, self.server_adapter.yielded
+        return {n: bits(t.detach()) for n, t in kept.items()}, self.server_adapter.yielded
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def generate(self, prompt: list[int]) -> list[int]:
+        from vllm import SamplingParams
+
+        greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+        (answer,) = self.server_adapter.llm.generate({"prompt_token_ids": prompt}, greedy)
+        return list(answer.outputs[0].token_ids)
 
 
 class ActorWorker(Worker):
@@ -83,6 +122,23 @@ class ActorWorker(Worker):
 
 def bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def as_vllm_holds(weights: dict[str, bytes]) -> dict[str, bytes]:
+    """The weights of a tied Qwen3 as vLLM keeps them: projections that it stacks lie together."""
+    stacked = {"q_proj": ("qkv_proj", "q_proj k_proj v_proj"), "k_proj": None, "v_proj": None,
+               "gate_proj": ("gate_up_proj", "gate_proj up_proj"), "up_proj": None}  # fmt: skip
+    held: dict[str, bytes] = {}
+    for name, data in weights.items():
+        part = name.split(".")[-2] if name.count(".") > 1 else ""
+        if part not in stacked:
+            held[name] = data
+        elif (together := stacked[part]) is not None:
+            target, parts = together
+            held[name.replace(part, target)] = b"".join(
+                weights[name.replace(part, each)] for each in parts.split()
+            )
+    return held
 
 
 def group(worker: type, ranks: int, *args: Any) -> RayWorkerGroup:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wisp
+from conftest import TREE
 from framework_stand_ins import forget, install, install_nemo_rl
 
 torch = pytest.importorskip("torch")
@@ -127,6 +129,22 @@ def test_policy_and_rollouts_with_different_runs_are_told(engine: Any, tmp_path:
     with pytest.raises(wisp.InvalidError, match="different runs"):
         job.connect()
     job.close()
+
+
+def test_the_documented_configuration_makes_an_engine(engine: Any, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (TREE / "doc/frameworks/nemo_rl.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    told = yaml.safe_load(block.replace("s3://bucket/run", str(tmp_path / "run")))
+    generation = told["policy"]["generation"]
+    # As NeMo-RL does: settings lie under the class path, the ratio is its own, bytes are the engine's.
+    path = generation["refit_transport"]
+    settings = generation["refit_cfg"][path]
+    settings.pop("update_weights_bucket_memory_ratio")
+    module, _, name = path.partition(":")
+    made = getattr(importlib.import_module(module), name)(bucket_size=1 << 20, **settings)
+    assert type(made) is engine
+    assert made.prepare()["run"] == str(tmp_path / "run")
 
 
 def test_a_contract_that_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

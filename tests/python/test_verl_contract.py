@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
+import signal
 import sys
 from abc import abstractmethod
 from pathlib import Path
@@ -122,6 +124,14 @@ def test_a_rollout_that_was_interrupted_gets_everything_again(job: Job) -> None:
     job.weights["lm_head"] += 1
     job.sync(3)
     assert sorted(job.yielded[0]) == sorted(job.weights)
+    job.assert_same()
+
+
+def test_a_feed_that_dies_is_replaced_by_another(job: Job) -> None:
+    job.sync(1)
+    os.kill(job.rollouts[0]._refit._replica.feed_process, signal.SIGKILL)
+    job.weights["lm_head"] += 1
+    job.sync(2)
     job.assert_same()
 
 

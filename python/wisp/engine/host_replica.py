@@ -32,6 +32,11 @@ class HostReplica:
         self._link = FeedLink(replace(settings, whole=True))
         self._taken = ""  # the digest of the state that was read to its end
 
+    @property
+    def feed_process(self) -> int:
+        """Of the feed that keeps the replica; 0: none is known yet."""
+        return self._link.known.pid
+
     def wait_for(self, step: int | None, *, after: int = 0, timeout: float) -> FeedState:
         """The replica at `step`, or at any state (None), committed later than number `after`.
 
@@ -61,7 +66,7 @@ class HostReplica:
         if not known.connected:
             why = "the feed of this host does not run"
         return (
-            f"{wanted} of {self._run} did not come within {timeout:g} s; this host holds {at}"
+            f"{wanted} of {self._run} did not come within {round(timeout, 1):g} s; this host holds {at}"
             + (f" ({why})" if why else "")
         )
 

@@ -26,7 +26,7 @@ _LOOK = 0.2  # seconds between two looks at a server that starts
 
 
 class Publishing:
-    """Publishes the weights that a trainer sends; Ray starts it again when it dies.
+    """Publishes the weights that a trainer sends; Ray starts it again, and asks again, if it dies.
 
     run, options: as of wisp.StreamPublisher.
     """
@@ -134,6 +134,6 @@ def _import_path() -> str:
 
 
 #: As Ray runs them. A publisher takes its calls one by one; the others answer while they wait.
-PublisherActor = ray.remote(max_restarts=-1, num_cpus=1)(Publishing)
+PublisherActor = ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=1)(Publishing)
 FeedActor = ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=0, max_concurrency=4)(Feeding)
 ReplicaActor = ray.remote(max_restarts=-1, max_task_retries=-1, max_concurrency=4)(Serving)
