@@ -66,8 +66,8 @@ class HostReplica:
         if not known.connected:
             why = "the feed of this host does not run"
         return (
-            f"{wanted} of {self._run} did not come within {round(timeout, 1):g} s; this host holds {at}"
-            + (f" ({why})" if why else "")
+            f"{wanted} of {self._run} did not come within {round(timeout, 1):g} s; "
+            f"this host holds {at}" + (f" ({why})" if why else "")
         )
 
     def touched(self, feed: FeedState) -> list[str]:
