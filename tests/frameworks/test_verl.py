@@ -135,6 +135,7 @@ def test_real_vllm_servers_are_switched_and_one_is_killed_and_back(
         servers[1] = Server(tiny_model, tmp_path / "server1.log", port=servers[1].port)
         until(lambda: servers[1].call("/wisp/status")["served"] == 3)
         assert servers[1].call("/wisp/verify", {})["differing"] == 0
+        manager.server_switch.close()
     finally:
         for server in servers:
             server.close()
