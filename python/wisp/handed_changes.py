@@ -126,7 +126,7 @@ class HandedChanges:
     def _compare(self, index: int, source: Source, first: int) -> Change | np.ndarray | None:
         """What changed in one part; its new elements where it is nearly everything."""
         old = self._baseline(index)[first : first + CHUNK_ELEMENTS]
-        if source.device is None or source.device.type == "cpu":
+        if is_on_host(source):
             new = _host_bits(source, first, old.size)
             return _changes(index, first, old, new, keep=True)
         import torch
@@ -152,6 +152,11 @@ class HandedChanges:
                 assert isinstance(listed, tuple)
                 change = listed
             yield change
+
+
+def is_on_host(source: Source) -> bool:
+    """Whether numpy sees its elements; else they are compared where they are."""
+    return source.device is None or source.device.type == "cpu"
 
 
 def device_of_thread() -> Callable[[], AbstractContextManager[object]]:

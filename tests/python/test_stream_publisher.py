@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import wisp
+from wisp import handed_changes
 from wisp.stream_publisher import StreamPublisher
 
 torch = pytest.importorskip("torch")
@@ -59,8 +60,13 @@ def publisher(tmp_path: Path) -> Iterator[StreamPublisher]:
     made.close()
 
 
+@pytest.mark.parametrize("on_host", [True, False], ids=["numpy", "torch"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 1.0])
-def test_every_state_arrives_bit_for_bit(publisher: StreamPublisher, share: float) -> None:
+def test_every_state_arrives_bit_for_bit(
+    publisher: StreamPublisher, share: float, on_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What compares on a device runs on every device that torch knows, the CPU among them.
+    monkeypatch.setattr(handed_changes, "is_on_host", lambda source: on_host)
     state = model()
     assert publisher.publish(iter(state.items()), 1).step == 1
     for step in (2, 3, 4):
@@ -175,3 +181,18 @@ def test_what_the_trainer_raises_comes_out_and_the_run_goes_on(publisher: Stream
     state = changed(state, 0.1, 1)
     publisher.publish(iter(state.items()), 2)
     assert same(fetched(publisher.url, state), state)
+
+
+def test_quantised_states_are_those_of_a_publisher_that_has_the_whole_model(tmp_path: Path) -> None:
+    state = {"model.layers.0.mlp.up_proj.weight": torch.randn(64, 128), "model.norm": torch.ones(8)}
+    options: dict[str, Any] = {"quantize": "int8_channel", "dtype": torch.bfloat16}
+    streamed = StreamPublisher(str(tmp_path / "streamed"), **options)
+    held = dict(state)
+    with wisp.Publisher(tmp_path / "whole", held, **options) as whole:
+        for step in (1, 2):
+            held.update(changed(held, 0.1, step))
+            whole.publish(step)
+            whole.flush()
+            stats = streamed.publish(iter(held.items()), step)
+            assert stats.state == whole.stats[-1].state
+    streamed.close()
