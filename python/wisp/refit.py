@@ -35,7 +35,7 @@ class RefitSettings:
     run: where the weights go: a bucket, or a folder that all hosts share.
     rollout_run: the same as the rollouts' hosts see it, if it is another.
     dtype: what the rollouts get; None for each tensor's own.
-    timeout: seconds that a rollout waits for a step, and a trainer for rollout servers.
+    timeout: seconds that a rollout waits for a step, and a trainer for store and rollout servers.
     touched_only: rollouts are handed what changed since their last step; False: everything.
     trust, min_serial, run_id: what trainer and rollouts demand of the run, as of wisp.Follower.
     base: a checkpoint folder on the rollouts' hosts to start from instead of fetching one.
@@ -125,7 +125,8 @@ class Refit:
         if self._publisher is None:
             self._publisher = StreamPublisher(
                 told.run, dtype=told.dtype, scratch=told.scratch, trust=told.trust or None,
-                min_serial=told.min_serial, run_id=told.run_id, **told.options,
+                min_serial=told.min_serial, run_id=told.run_id, patience=float(told.timeout),
+                **told.options,
             )  # fmt: skip
         self._newest = None  # unknown, should this fail
         stats = self._publisher.publish(weights, step)

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidError, WrongBaseError
+from .errors import InvalidError, UnavailableError, WrongBaseError, kind_of
 from .publisher import Publisher, PublishStats
 from .staging import DtypeRule, Source, dtype_named, numpy_dtype, published_dtype
 from .stores import RunAddress, location
@@ -34,6 +35,8 @@ class StreamPublisher:
     names nobody knows yet, is written to `scratch` and published from there.
 
     dtype: what followers get, as of wisp.Publisher; also by the name of a torch dtype.
+    patience: seconds to wait for a store that is away before publish() raises. It is tried on even
+      then, and the next step brings what is missing.
     Other options are those of wisp.Publisher.
     """
 
@@ -43,12 +46,14 @@ class StreamPublisher:
         *,
         dtype: DtypeRule | str = None,
         scratch: str | os.PathLike[str] | None = None,
+        patience: float = 60.0,
         **options: Any,
     ) -> None:
         self._place = location(run)
         self.url = self._place.url
         self._rule = dtype_named(dtype)
         self._scratch = scratch
+        self._patience = patience
         self._options = {**options, "dtype": self._rule, "on_error": "raise"}
         if scratch is not None:
             self._options["scratch"] = os.path.join(scratch, "publisher")  # its own
@@ -108,9 +113,15 @@ class StreamPublisher:
                 self.url, newest, step,
             )  # fmt: skip
 
-    @staticmethod
-    def _committed(publisher: Publisher) -> PublishStats:
-        publisher.flush()
+    def _committed(self, publisher: Publisher) -> PublishStats:
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                publisher.flush()
+                break
+            except Exception as error:  # a store written in Python raises what it likes
+                if kind_of(error) != UnavailableError.kind or time.monotonic() > end:
+                    raise
         if publisher.failure is not None:
             raise publisher.failure
         return publisher.stats[-1]

@@ -17,6 +17,9 @@ from wisp.stream_publisher import StreamPublisher
 
 torch = pytest.importorskip("torch")
 
+from run_waits import until  # noqa: E402
+from test_stores import DictStore  # noqa: E402
+
 
 def model(seed: int = 0) -> dict[str, Any]:
     torch.manual_seed(seed)
@@ -36,7 +39,7 @@ def changed(tensors: dict[str, Any], share: float, seed: int) -> dict[str, Any]:
     }
 
 
-def fetched(run: str, like: dict[str, Any]) -> dict[str, Any]:
+def fetched(run: Any, like: dict[str, Any]) -> dict[str, Any]:
     target = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
     with wisp.Follower(run, target) as follower:
         follower.sync()
@@ -196,3 +199,51 @@ def test_quantised_states_are_those_of_a_publisher_that_has_the_whole_model(tmp_
             stats = streamed.publish(iter(held.items()), step)
             assert stats.state == whole.stats[-1].state
     streamed.close()
+
+
+
+def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, state = DictStore(), model()
+    publisher = StreamPublisher(store)
+    publisher.publish(iter(state.items()), 1)
+    store.fail_with = ConnectionError("away")
+    original = wisp.Publisher.flush
+    failures: list[Exception] = []
+
+    def flush(self: wisp.Publisher) -> None:
+        try:
+            original(self)
+        except ConnectionError as error:
+            failures.append(error)
+            store.fail_with = None
+            raise
+
+    monkeypatch.setattr(wisp.Publisher, "flush", flush)
+    state = changed(state, 0.1, 2)
+    assert publisher.publish(iter(state.items()), 2).step == 2
+    assert failures
+    assert same(fetched(store, state), state)
+    publisher.close()
+
+
+def test_a_store_that_stays_away_is_told_and_a_later_step_brings_everything() -> None:
+    store, state = DictStore(), model()
+    publisher = StreamPublisher(store, patience=0)
+    publisher.publish(iter(state.items()), 1)
+    store.fail_with = ConnectionError("away")
+    state = changed(state, 0.1, 2)
+    with pytest.raises(ConnectionError):
+        publisher.publish(iter(state.items()), 2)
+    store.fail_with = None
+    state = changed(state, 0.1, 3)
+    until(lambda: is_committed(publisher, state, 3))
+    assert same(fetched(store, state), state)
+    publisher.close()
+
+
+def is_committed(publisher: StreamPublisher, state: dict[str, Any], step: int) -> bool:
+    """Whether it was noticed that the store is back."""
+    try:
+        return publisher.publish(iter(state.items()), step).step == step
+    except ConnectionError:
+        return False
