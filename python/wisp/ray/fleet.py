@@ -27,6 +27,7 @@ __all__ = ["Fleet"]
 
 logger = logging.getLogger("wisp")
 
+_ANSWER = 2.0  # seconds that an actor has to say where it is
 _RETRY = 1.0  # seconds before servers are asked again, when none took a step
 
 
@@ -182,9 +183,7 @@ class Fleet:
                 del self._places[node]
             for node in [node for node in nodes if node not in self._places]:
                 self._places[node] = self._start_on(node)
-            for place in self._places.values():
-                for index, replica in enumerate(place.replicas):
-                    place.urls[index] = _answer(replica.url.remote()) or place.urls[index]
+            self._ask_urls()
             urls = [url for place in self._places.values() for url in place.urls if url]
             if urls == self._urls:
                 return
@@ -237,6 +236,20 @@ class Fleet:
             replicas.append(replica.remote(self._command, self._environment, output))
         return _Place(feed, replicas, [None] * len(replicas))
 
+    def _ask_urls(self) -> None:
+        """All at once: a replica that is being started again does not hold up the others."""
+        asked = [
+            (place, index, replica.url.remote())
+            for place in self._places.values()
+            for index, replica in enumerate(place.replicas)
+        ]
+        if not asked:
+            return
+        ready, _ = ray.wait([ref for *_, ref in asked], num_returns=len(asked), timeout=_ANSWER)
+        for place, index, ref in asked:
+            if ref in ready:
+                place.urls[index] = _answer(ref) or place.urls[index]
+
     def _serve_command(self, serve: Sequence[str]) -> list[str]:
         import json
 
@@ -284,9 +297,9 @@ def _quoted(word: str) -> str:
     return word.replace("{", "{{").replace("}", "}}")
 
 
-def _answer(reference: Any, timeout: float = 2.0) -> Any:
+def _answer(reference: Any) -> Any:
     """What an actor says; None if it is not there to say it."""
     try:
-        return ray.get(reference, timeout=timeout)
+        return ray.get(reference, timeout=_ANSWER)
     except (ray.exceptions.RayError, TimeoutError):
         return None
