@@ -41,7 +41,7 @@ OUTSIDE = ("cli", "python")
 SHIPPED = ("include", "src", *OUTSIDE)
 NAMED = (*SHIPPED, "tests", "bench", "fuzz")
 # tests/ mirrors src/; these stand for no layer.
-OTHER_TESTS = {"bench", "cli", "contract", "dashboard", "deploy", "doubles", "e2e", "golden", "python", "s3", "sim", "wordle"}
+OTHER_TESTS = {"bench", "cli", "contract", "dashboard", "deploy", "doubles", "e2e", "frameworks", "golden", "python", "s3", "sim", "wordle"}
 
 # Words that were given up for those of the field, and must not come back; ARCHITECTURE.md has the
 # glossary. Words of an identifier count like words of a sentence: "road map" is RoadMap too.

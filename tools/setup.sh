@@ -72,7 +72,7 @@ install_packages() {
 # make_venv FOLDER REQUIREMENTS [how to fill it] [further files that it depends on...]
 # Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
 make_venv() {
-    local venv=$1 requirements=$2 fill=${3:-fill_venv} interpreter=/usr/bin/python3 stamp
+    local venv=$1 requirements=$2 fill=${3:-fill_venv} interpreter=${interpreter:-/usr/bin/python3} stamp
     [[ -f $requirements ]] || return 0
     [[ -x $interpreter ]] || interpreter=python3
     stamp="$("$interpreter" --version) $(cat "$requirements" "${@:4}" | sha256sum)"
@@ -133,6 +133,21 @@ fill_node() {
 
 install_packages
 torch_venv() { make_venv "$1" "$2" fill_torch tests/overrides-torch.txt; }
+# Frameworks want Python 3.12, and take it from wherever this machine has it.
+frameworks_venv() {
+    local interpreter candidate
+    for candidate in /usr/bin/python3.12 python3.12 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python3.12; do
+        if "$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] != (3, 12))' \
+            2>/dev/null; then
+            interpreter=$(command -v "$candidate")
+            make_venv build/frameworks-venv tests/requirements-frameworks.txt fill_torch \
+                tests/overrides-frameworks.txt
+            return
+        fi
+    done
+    say "there is no Python 3.12 here: the tests with verl, SkyRL and Ray themselves will be skipped"
+}
 # Only for building the page: the one in the tree is used until its sources change.
 node_venv() {
     make_venv build/node-venv dashboard/requirements.txt fill_node dashboard/package-lock.json
@@ -147,6 +162,7 @@ case $group in
            tools/test_servers.sh
            if $long; then
                node_venv
+               frameworks_venv
                make_venv build/deploy-venv tests/deploy/requirements.txt
                tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0
            fi ;;

@@ -28,22 +28,27 @@ from .errors import (
 from .follower import Follower, SyncReport
 from .publisher import Publisher, PublishStats
 from .runs import compact, doctor, export, init, log, retain, scrub, status
+from .stream_publisher import StreamPublisher
 from .targets import Changes, TensorChange
 
 if TYPE_CHECKING:
     from . import engine as engine
     from . import hf as hf
+    from . import nemo_rl as nemo_rl
     from . import plot as plot
+    from . import ray as ray
     from . import sglang as sglang
     from . import sharded as sharded
     from . import trl as trl
+    from . import verl as verl
     from . import vllm as vllm
     from .sharded import ShardedPublisher, ShardedReport
 
 #: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
 #: for.
 _SUBMODULES = (
-    "adapters", "engine", "hf", "plot", "quantize", "sglang", "sharded", "trl", "vllm",
+    "adapters", "engine", "hf", "nemo_rl", "plot", "quantize", "ray", "sglang", "sharded", "trl",
+    "verl", "vllm",
 )  # fmt: skip
 
 __all__ = [
@@ -67,6 +72,7 @@ __all__ = [
     "Publisher",
     "ShardedPublisher",
     "ShardedReport",
+    "StreamPublisher",
     "SyncReport",
     "TensorChange",
     "UnavailableError",
