@@ -15,6 +15,7 @@ import torch
 
 from ..engine.load_plan import Layout, learn_layout
 from ..errors import UnsupportedError
+from .backend import is_ours
 
 __all__ = ["expert_layouts", "keep_unpacked", "refuse_packed"]
 
@@ -24,8 +25,7 @@ def _is_ours() -> bool:
     from vllm.config.vllm import get_current_vllm_config_or_none
 
     config = get_current_vllm_config_or_none()
-    transfer = config and config.weight_transfer_config
-    return transfer is not None and transfer.backend == "wisp"
+    return config is not None and is_ours(config.weight_transfer_config)
 
 
 def keep_unpacked() -> None:
