@@ -124,6 +124,23 @@ def test_a_step_that_servers_refuse_is_an_error_and_the_next_brings_it(factory, 
     engine.shutdown()
 
 
+def test_a_trainer_that_died_between_commit_and_switch_is_caught_up_with(factory, info, run):
+    module, dead = model(), RecordingClient()
+    first = factory.trainer_init(info(rank=0, run=run), client=dead, source=ModuleSource(module))
+    dead.refusal = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        first.send_weights()  # committed, and nothing more
+    assert wisp.status(run).head.step == first.step
+    train(module)
+    client = RecordingClient()
+    again = factory.trainer_init(info(rank=0, run=run), client=client, source=ModuleSource(module))
+    again.send_weights()
+    assert again.step == first.step + 1
+    assert client.acts[-1] == ("finish", str(again.step))
+    assert_published(run, module)
+    again.shutdown()
+
+
 def test_a_server_that_stays_away_ends_the_wait(factory, info, run):
     with ScriptedVllm(listening=False) as server:
         told = info(rank=0, run=run, patience=0, timeout=1)
