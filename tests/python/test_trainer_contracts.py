@@ -262,12 +262,13 @@ def skyrl(monkeypatch, factory):
     return wisp.skyrl
 
 
-def test_skyrl_finds_wisp_where_it_looks_for_delta(skyrl, factory, run, tmp_path):
+def test_skyrl_finds_wisp_where_it_looks_for_delta(skyrl, factory, run, tmp_path, caplog):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "model" / "model.safetensors").write_text("weights")
     skyrl.register()
     skyrl.register()
+    assert not caplog.text
     module = model()
     with ScriptedVllm() as server:
         client = SkyrlClient([server.url])
@@ -313,9 +314,10 @@ def test_ray_starts_processes_in_which_delta_is_wisp(skyrl, monkeypatch):
         skyrl.runtime_env({"worker_process_setup_hook": "theirs.setup"})
 
 
-def test_what_skyrl_registered_first_stays_its_own(skyrl, factory):
+def test_what_skyrl_registered_first_stays_its_own_aloud(skyrl, factory, caplog):
     factory.register_engine("delta", object)
     skyrl.register()
+    assert "weights do not go through wisp" in caplog.text
     assert factory.engine_of("delta") is object
 
 

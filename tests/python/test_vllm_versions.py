@@ -36,7 +36,7 @@ def test_a_server_is_driven_to_each_step(served, tmp_path):
         publisher.flush()
 
     try:
-        server.wait_ready()
+        server.wait_ready(900)
         with wisp.Publisher(run, weights, on_error="raise") as publisher:
             train(1)
             with Driver(run, [server.url], watch=0) as driver:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from typing import Any
 
 from ..errors import InvalidError
@@ -24,6 +25,7 @@ DELTA = "delta"
 _HOOK = "worker_process_setup_hook"
 _FACTORY = "vllm.distributed.weight_transfer.factory"
 _SERVER = "vllm.entrypoints.openai.api_server"
+_taken_in: weakref.WeakSet[Any] = weakref.WeakSet()  # registries in which the name is ours
 
 
 def runtime_env(environment: dict[str, Any] | None) -> dict[str, Any]:
@@ -56,16 +58,19 @@ def _with_delta() -> str:
 
 
 def _register_engines() -> None:
-    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory as Factory
 
     from ..vllm.backend import register_rank_engine
 
     register_rank_engine()
-    if DELTA in WeightTransferTrainerFactory._registry:
-        found = WeightTransferTrainerFactory._registry[DELTA]
-        logger.debug("'%s' is registered already: %s", DELTA, found)
-        return
-    register_trainer_engine(DELTA, "wisp.skyrl.delta_trainer", "DeltaTrainerEngine")
+    if register_trainer_engine(DELTA, "wisp.skyrl.delta_trainer", "DeltaTrainerEngine"):
+        _taken_in.add(Factory)
+    elif Factory not in _taken_in:
+        logger.warning(
+            "'%s' is SkyRL's own in this process, which registered it before wisp.skyrl.register() "
+            "was called: weights do not go through wisp",
+            DELTA,
+        )
 
 
 def _register_server() -> None:

@@ -33,9 +33,11 @@ def register_rank_engine() -> None:
             WeightTransferEngineFactory.register_engine(name, "wisp.vllm.rank_engine", "WispEngine")
 
 
-def register_trainer_engine(name: str, engine: Any, class_name: str | None = None) -> None:
-    """On trainers; may be called again. `engine`: a class, or the module of `class_name`."""
+def register_trainer_engine(name: str, engine: Any, class_name: str | None = None) -> bool:
+    """On trainers; False: the name is taken. `engine`: a class, or the module of `class_name`."""
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-    if name not in WeightTransferTrainerFactory._registry:
-        WeightTransferTrainerFactory.register_engine(name, engine, class_name)
+    if name in WeightTransferTrainerFactory._registry:
+        return False
+    WeightTransferTrainerFactory.register_engine(name, engine, class_name)
+    return True
