@@ -131,6 +131,16 @@ fill_node() {
     (cd dashboard && PATH=$venv/bin:$PATH retry npm ci --no-audit --no-fund --loglevel=error >&2)
 }
 
+# Packages without what they depend on, beside an environment that has all that is looked at; the third
+# file is that environment's stamp.
+fill_beside() {
+    local beside packages
+    pip_install "$1" --no-deps -r "$2"
+    beside=$("$(dirname "$3")/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    packages=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    echo "$beside" >"$packages/beside.pth"
+}
+
 install_packages
 torch_venv() { make_venv "$1" "$2" fill_torch tests/overrides-torch.txt; }
 # Frameworks want Python 3.12, and take it from wherever this machine has it.
@@ -164,6 +174,16 @@ case $group in
                node_venv
                frameworks_venv
                make_venv build/deploy-venv tests/deploy/requirements.txt
+               make_venv build/vllm-0.26-venv tests/requirements-vllm-0.26.txt fill_torch \
+                   tests/overrides-vllm-0.26.txt
+               torch_venv build/vllm-0.29-venv tests/requirements-vllm-0.29.txt
+               make_venv build/sglang-venv tests/requirements-sglang.txt fill_beside \
+                   build/torch-venv/stamp
+               # Axolotl wants the Python of the frameworks.
+               if [[ -f build/frameworks-venv/stamp ]]; then
+                   interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
+                       tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
+               fi
                tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;
