@@ -1,4 +1,4 @@
-"""doc/operations.md, typed: every line of its `sh` blocks, in order, ends as the page says."""
+"""doc/operations.md and doc/trust.md, typed: every line of their `sh` blocks, in order, ends as the page says."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import checkpoints
 import st
@@ -14,29 +15,40 @@ from run_wisp import BINARY, PATIENCE
 TREE = Path(__file__).resolve().parents[2]
 
 
-def typed_lines():
-    """Commands with the exit code that each is to have."""
-    text = (TREE / "doc/operations.md").read_text()
-    lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
-    for at, line in enumerate(lines):
-        if line.startswith("# exit"):
-            continue
-        told = re.match(r"# exit (\d+)", lines[at + 1]) if at + 1 < len(lines) else None
-        yield line, int(told[1]) if told else 0
+def blocks_of(page):
+    """Commands of each block with the exit code that each is to have."""
+    for block in re.findall(r"^```sh\n(.*?)^```", (TREE / page).read_text(), re.M | re.S):
+        lines = block.splitlines()
+        codes = [re.match(r"# exit (\d+)", line) for line in [*lines[1:], ""]]
+        yield [(line, int(code[1]) if code else 0) for line, code in zip(lines, codes)
+               if not line.startswith("# exit")]
 
 
-def test_every_line_of_the_page_can_be_typed(tmp_path):
+def type_in(folder, lines):
     random = np.random.default_rng(11)
     tensors = checkpoints.model(random)
     for step in (1, 2, 3):
-        st.save(tmp_path / f"step_{step}.safetensors", tensors)
+        st.save(folder / f"step_{step}.safetensors", tensors)
         tensors = checkpoints.trained(random, tensors)
-    env = {**os.environ, "PATH": f"{Path(BINARY).parent}:{os.environ['PATH']}", "HOME": str(tmp_path),
-           "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    count = 0
-    for line, expected in typed_lines():
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, text=True,
+    env = {**os.environ, "PATH": f"{Path(BINARY).parent}:{os.environ['PATH']}", "HOME": str(folder),
+           "XDG_CACHE_HOME": str(folder / "cache")}
+    for line, expected in lines:
+        done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, text=True,
                               capture_output=True, timeout=PATIENCE)
         assert done.returncode == expected, f"{line}\n{done.returncode}\n{done.stdout}{done.stderr}"
-        count += 1
-    assert count > 50
+
+
+def test_every_line_of_the_operations_page_can_be_typed(tmp_path):
+    lines = [line for block in blocks_of("doc/operations.md") for line in block]
+    assert len(lines) > 50
+    type_in(tmp_path, lines)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_each_setup_of_the_trust_page_can_be_typed(tmp_path, number):
+    type_in(tmp_path, list(blocks_of("doc/trust.md"))[number])
+
+
+def test_no_link_of_the_documents_leads_nowhere():
+    done = subprocess.run([TREE / "tools/docs_site.py", "--check"], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr

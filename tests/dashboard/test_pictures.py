@@ -112,7 +112,7 @@ def shown(browser, view, look):
     """The page over frozen answers and a frozen clock, drawn."""
     context = browser.new_context(**LOOKS[look], reduced_motion="reduce", timezone_id="UTC", locale="en-US")
     page = context.new_page()
-    page.clock.set_fixed_time(frozen_run.NOW)
+    page.clock.set_fixed_time(frozen_run.NOW / 1000)
 
     def fulfil(route):
         path = route.request.url.removeprefix(HOME.rstrip("/"))
