@@ -97,9 +97,18 @@ def signature_of(node):
     if isinstance(node, ast.ClassDef):
         init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
         arguments = ast.unparse(init.args).removeprefix("self, ").removeprefix("self") if init else ""
-        return f"class {node.name}({arguments})"
+        return wrapped(f"class {node.name}", arguments, "")
     returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"def {node.name}({ast.unparse(node.args)}){returned}"
+    return wrapped(f"def {node.name}", ast.unparse(node.args), returned)
+
+
+def wrapped(name, arguments, returned):
+    """On one line if it fits, else an argument per line."""
+    if len(name) + len(arguments) + len(returned) < 88:
+        return f"{name}({arguments}){returned}"
+    # A comma inside brackets parts no arguments.
+    parts = re.findall(r"(?:[^,\[({]|\[(?:[^\[\]]|\[[^\]]*\])*\]|\([^)]*\)|\{[^}]*\})+", arguments)
+    return f"{name}(\n" + "".join(f"    {part.strip()},\n" for part in parts) + f"){returned}"
 
 
 def described(node, level):
@@ -115,7 +124,11 @@ def described(node, level):
 def python_page():
     """What each module of the package offers, by its __all__."""
     page = ["# Python API", "", "`import wisp` has the names of the first modules; the others are imported by name.", ""]
-    for path in sorted((TREE / "python/wisp").rglob("*.py")):
+    top = ast.parse((TREE / "python/wisp/__init__.py").read_text())
+    first = {n.module for n in ast.walk(top) if isinstance(n, ast.ImportFrom) and n.level == 1}
+    ranked = sorted((TREE / "python/wisp").rglob("*.py"),
+                    key=lambda path: (path.parent.name != "wisp" or path.stem not in first, path))
+    for path in ranked:
         module = ast.parse(path.read_text())
         named = next((n.value for n in module.body if isinstance(n, ast.Assign)
                       and getattr(n.targets[0], "id", "") == "__all__"), None)
@@ -162,7 +175,8 @@ def write_pages(pages):
             if (TREE / path).is_dir():
                 page = target.split("#")[0].rstrip("/") + "/README.md" + (f"#{anchor}" if anchor else "")
                 text = text.replace(f"]({target})", f"]({page})")
-        place.write_text(text)
+        # A fence that says more than its language is none to mkdocs.
+        place.write_text(re.sub(r"^```(\w+) [^\n]*$", r"```\1", text, flags=re.M))
 
 
 def configuration():
