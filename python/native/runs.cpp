@@ -65,7 +65,9 @@ void bind_lines(nb::module_& module) {
 }
 
 void bind_status(nb::module_& module) {
-    const auto severity = []<class T>(const T& self) { return std::string(name_of(self.severity)); };
+    const auto severity = []<class T>(const T& self) {
+        return std::string(name_of(self.severity));
+    };
     nb::class_<Concern>(module, "Concern", "What is not well about a run.")
         .def_prop_ro("severity", [=](const Concern& self) { return severity(self); })
         .def_ro("cause", &Concern::cause, "Stable across releases, e.g. \"replica_silent\".")
@@ -73,7 +75,7 @@ void bind_status(nb::module_& module) {
     nb::class_<RunVerdict>(module, "RunVerdict", "How a run is, in one line.")
         .def_prop_ro(
             "severity", [=](const RunVerdict& self) { return severity(self); },
-            "\"ok\", \"warning\" or \"critical\".")
+            "One of \"ok\", \"warning\", \"critical\".")
         .def_ro("text", &RunVerdict::text)
         .def_ro("concerns", &RunVerdict::concerns, "The worst first.");
     nb::class_<RunStatus>(module, "RunStatus", "A run at a glance.")

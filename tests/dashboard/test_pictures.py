@@ -176,7 +176,9 @@ def difference(now, before):
     return None
 
 
-@pytest.mark.parametrize("look", LOOKS)
+# The two that show the least that others do not are for `make test-all`.
+@pytest.mark.parametrize("look", [pytest.param(look, marks=pytest.mark.slow) if look in ("light-1024", "dark-390") else look
+                                  for look in LOOKS])
 @pytest.mark.parametrize("view", VIEWS)
 def test_it_looks_as_it_did(browser, tools, view, look):
     context, page = shown(browser, view, look)
