@@ -109,6 +109,8 @@ class Endpoint : public MetricsEndpoint {
         } else {
             for (const ErrorKind kind : kFaults) faults(kind);
         }
+        // One who scrapes, and one who looks.
+        server_.new_task_queue = [] { return new httplib::ThreadPool(2); };
         server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
             response.set_content(prom::TextSerializer().Serialize(registry_.Collect()),
                                  "text/plain; version=0.0.4; charset=utf-8");

@@ -14,6 +14,7 @@ constexpr std::int64_t kHeadMs = 1'000;       // how old an answer about the hea
 constexpr std::int64_t kReplicasMs = 2'000;   // about replicas: a listing, and one read for each
 constexpr std::int64_t kStatusMs = 30'000;    // about the rest, while the head stays
 constexpr std::int64_t kCountedMs = 120'000;  // about sizes in the bucket: lists everything
+constexpr std::int64_t kDrawnMs = 3'000;      // by then a page that was opened is drawn
 
 // Of heartbeats: a day of one each half minute.
 constexpr std::int64_t kBeatsKeptMs = 24 * 3'600'000;
@@ -67,7 +68,7 @@ Result<void> RunView::read_news() {
         for (HistoryEntry& line : history->lines) lines_.push_back(std::move(line));
         while (lines_.size() > options_.commits) lines_.pop_front();
     }
-    if (news || is_older(status_ms_, kStatusMs) || (status_ms_ && !counted_ms_ && asked_ms_ != 0)) {
+    if (news || is_older(status_ms_, kStatusMs) || (status_ms_ && !counted_ms_ && may_count())) {
         if (auto read = read_state(); !read) return read;
     }
     if (is_older(replicas_ms_, terms.few_requests ? kStatusMs : kReplicasMs)) {
@@ -79,10 +80,21 @@ Result<void> RunView::read_news() {
     return {};
 }
 
+void RunView::note_asked() {
+    const std::int64_t now = steady_ms();
+    asked_ms_ = now;
+    std::int64_t never = 0;
+    first_asked_ms_.compare_exchange_strong(never, now);
+}
+
+bool RunView::may_count() const {
+    return first_asked_ms_ != 0 && steady_ms() - first_asked_ms_ > kDrawnMs;
+}
+
 Result<void> RunView::read_state() {
-    // A first answer does not wait for a listing of all objects; the next one has it.
+    // A first answer does not wait for a listing of all objects; a later one has it.
     const bool count =
-        counts_at_once_ || (status_ms_ && asked_ms_ != 0 && is_older(counted_ms_, kCountedMs));
+        counts_at_once_ || (status_ms_ && may_count() && is_older(counted_ms_, kCountedMs));
     auto status = read_status(access_.where, access_.options, count, std::nullopt);
     if (!status) return std::unexpected(std::move(status).error());
     const std::scoped_lock lock(mutex_);
@@ -168,7 +180,7 @@ Result<void> RunView::require_data() const {
 }
 
 Result<Json> RunView::beats(std::int64_t after_ms) {
-    asked_ms_ = steady_ms();
+    note_asked();
     const std::scoped_lock lock(mutex_);
     if (auto there = require_data(); !there) return std::unexpected(there.error());
     Json replicas = Json::array();

@@ -107,7 +107,7 @@ Json RunView::overview() const {
 }
 
 Result<Json> RunView::head() {
-    asked_ms_ = steady_ms();
+    note_asked();
     const std::scoped_lock lock(mutex_);
     if (auto there = require_data(); !there) return std::unexpected(there.error());
     const std::int64_t since = status_ms_ ? steady_ms() - *status_ms_ : 0;
@@ -171,7 +171,7 @@ Result<Json> RunView::run() {
 }
 
 Result<Json> RunView::commits(std::uint64_t after) {
-    asked_ms_ = steady_ms();
+    note_asked();
     const std::scoped_lock lock(mutex_);
     if (auto there = require_data(); !there) return std::unexpected(there.error());
     Json commits = Json::array();

@@ -63,6 +63,8 @@ class RunView {
     };
     using Cache = std::deque<std::pair<std::uint64_t, Json>>;
 
+    void note_asked();
+    bool may_count() const;
     Result<void> read_news();
     Result<void> read_state();
     Result<void> read_heartbeats();
@@ -81,6 +83,7 @@ class RunView {
     const RunAccess access_;
     const ViewOptions options_;
     std::atomic<std::int64_t> asked_ms_{0};
+    std::atomic<std::int64_t> first_asked_ms_{0};
     bool counts_at_once_ = false;
 
     std::mutex refresh_mutex_;  // held while a bucket is asked

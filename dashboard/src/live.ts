@@ -48,6 +48,13 @@ function joinedBeats(old: Beats | null, more: Beats): Beats {
   return { ...more, replicas };
 }
 
+/** When the browser has drawn what it was given. */
+const drawn = (): Promise<void> =>
+  new Promise((done) => {
+    if (window.requestIdleCallback) window.requestIdleCallback(() => done(), { timeout: 2000 });
+    else window.setTimeout(done, 200);
+  });
+
 const newestBeat = (beats: Beats | null): number =>
   Math.max(0, ...(beats?.replicas.map((replica) => replica.beats.at(-1)?.[0] ?? 0) ?? []));
 
@@ -88,6 +95,8 @@ export function useLive(id: number): Live {
         if (!current.run) {
           await takeCommits();
           await takeBeats();
+          // Deltas are looked into for seconds; the page is there before.
+          await drawn();
           await takeLayers();
         } else {
           const head = await api.head();

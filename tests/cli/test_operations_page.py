@@ -30,7 +30,9 @@ def type_in(folder, lines):
     for step in (1, 2, 3):
         st.save(folder / f"step_{step}.safetensors", tensors)
         tensors = checkpoints.trained(random, tensors)
-    env = {**os.environ, "PATH": f"{Path(BINARY).parent}:{os.environ['PATH']}", "HOME": str(folder),
+    (folder / "bin").mkdir()
+    (folder / "bin/wisp").symlink_to(BINARY)
+    env = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder),
            "XDG_CACHE_HOME": str(folder / "cache")}
     for line, expected in lines:
         done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, text=True,
