@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
 #include "drive_servers.hpp"
 #include "duration.hpp"
 #include "event_log.hpp"
@@ -119,8 +120,8 @@ class Audience {
         const auto written = log_->write(line);
         if (written) return;
         // The replica matters more than its log.
-        fmt::print(stderr, "wisp {}: {}; going on without it\n", arguments_->verb,
-                   written.error().text);
+        cli::tell(Level::kWarning, arguments_->verb,
+                  written.error().text + "; going on without it");
         log_.reset();
     }
 
@@ -211,10 +212,10 @@ int run(const FollowArguments& arguments) {
     if (interrupted()) return 130;
     if (followed->command_failed) return exit_code(ErrorKind::kInvalid);
     if (!report.expired) return 0;
-    fmt::print(stderr,
-               "wisp {}: step {} is the newest of {} that counts, but it is stale; see whether the "
-               "trainer still lives and its certificate has not ended\n",
-               arguments.verb, report.at.step, printable(arguments.run));
+    tell_error(Level::kError, arguments.verb, ErrorKind::kUnavailable,
+               fmt::format("step {} is the newest of {} that counts, but it is stale; see whether "
+                           "the trainer still lives and its certificate has not ended",
+                           report.at.step, printable(arguments.run)));
     return exit_code(ErrorKind::kUnavailable);
 }
 

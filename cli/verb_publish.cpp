@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
 #include "duration.hpp"
 #include "metrics.hpp"
 #include "publish_checks.hpp"
@@ -163,10 +164,9 @@ void print_published(const PublishArguments& arguments, const Published& publish
     const PublishReport& report = published.report;
     clear_progress(arguments.common);
     if (report.anchor_failure) {
-        fmt::print(stderr,
-                   "wisp publish: step {} is committed, but its anchor failed and is due "
-                   "again: {}\n",
-                   report.step, report.anchor_failure->text);
+        tell_error(Level::kWarning, "publish", report.anchor_failure->kind,
+                   fmt::format("step {} is committed, but its anchor failed and is due again: {}",
+                               report.step, report.anchor_failure->text));
     }
     if (arguments.common.json) {
         print_json({{"verb", "publish"},
@@ -232,8 +232,8 @@ int run_heartbeat(const PublishArguments& arguments) {
 int run(const PublishArguments& arguments) {
     if (arguments.heartbeat) return run_heartbeat(arguments);
     const Stopwatch watch;
-    const auto metrics =
-        serve_metrics(arguments.common, "publish", arguments.metrics, {{"run", arguments.run}});
+    const auto metrics = serve_metrics(arguments.common, "publish", arguments.metrics,
+                                       {{"run", arguments.run}}, MetricsOf::kPublisher);
     if (!metrics) return report_error(arguments.common, "publish", metrics.error());
     const auto published = publish(arguments);
     if (*metrics && published) (*metrics)->on_published(published->report);

@@ -30,7 +30,7 @@ PUBLIC = {
     "follow": {"follower", "relay", "replica"},
     "publish": {"async_publisher", "publisher", "shard", "sharded_publisher"},
     "maintain": {"doctor", "maintenance"},
-    "observe": {"history", "run_status"},
+    "observe": {"history", "run_status", "verdict", "vitals"},
     "engine": {"engine_driver"},
     "trl": {"trl_layout"},
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|wheel|deb|demo|demo-vllm|style|test|test-all|dashboard|bench|fuzz]
+# usage: tools/setup.sh [build|wheel|deb|demo|demo-vllm|style|test|test-all|docs|dashboard|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ case $group in
     demo | demo-vllm)
            packages=("${build[@]}" "${python[@]}" python3-dev binutils libnuma1) ;;
     style) packages=("${build[@]}" "${python[@]}" "${style[@]}") ;;
-    dashboard) packages=("${python[@]}") ;;
+    dashboard | docs) packages=("${python[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" "${style[@]}"
                      chromium
                      python3-dev binutils libnuma1
@@ -162,6 +162,21 @@ frameworks_venv() {
 node_venv() {
     make_venv build/node-venv dashboard/requirements.txt fill_node dashboard/package-lock.json
 }
+docs_venv() { make_venv build/docs-venv doc/requirements.txt; }
+# Out of Debian's package, which would start a server if it were installed.
+promtool() {
+    local bin=${XDG_CACHE_HOME:-$HOME/.cache}/wisp-tools/bin folder
+    if [[ -x $bin/promtool ]] || command -v promtool >/dev/null; then return 0; fi
+    folder=$(mktemp -d)
+    say "fetching promtool"
+    if (cd "$folder" && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb .) 2>/dev/null; then
+        mkdir -p "$bin"
+        mv "$folder/usr/bin/promtool" "$bin/"
+    else
+        say "promtool could not be had; the test of the alerts will say that it was left out"
+    fi
+    rm -r "$folder"
+}
 case $group in
     demo)  torch_venv build/demo-venv examples/wordle/requirements.txt ;;
     demo-vllm)
@@ -173,6 +188,8 @@ case $group in
            if $long; then
                node_venv
                frameworks_venv
+               docs_venv
+               promtool
                make_venv build/deploy-venv tests/deploy/requirements.txt
                make_venv build/vllm-0.26-venv tests/requirements-vllm-0.26.txt fill_torch \
                    tests/overrides-vllm-0.26.txt
@@ -188,6 +205,7 @@ case $group in
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;
     dashboard) node_venv ;;
+    docs)  docs_venv ;;
     bench) make_venv build/bench-venv bench/requirements.txt fill_bench \
                bench/requirements-arc3.txt ;;
 esac

@@ -27,4 +27,6 @@
 #include "wisp/store.hpp"
 #include "wisp/trl_layout.hpp"
 #include "wisp/trust.hpp"
+#include "wisp/verdict.hpp"
+#include "wisp/vitals.hpp"
 #include "wisp/weights.hpp"

@@ -16,6 +16,7 @@ from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
 from .handed_changes import HandedChanges
+from .metrics import MetricsRule, PublisherMetrics
 from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
@@ -68,6 +69,8 @@ class Publisher(OfOneProcess):
       other publisher or follower may use it (ConflictError).
     exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what
       was published; what is not committed by then is named on stderr.
+    metrics: for Prometheus: ":9400" or "127.0.0.1:9400" serves them (port 0: any that is free, see
+      `metrics_url`), True or a registry of prometheus_client adds them to what the program serves.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Publisher(OfOneProcess):
         threads: int = 0,
         stager: Stager | None = None,
         exit_timeout: float = 30.0,
+        metrics: MetricsRule | None = None,
     ) -> None:
         if every < 1 or (anchor_every != "auto" and anchor_every < 1):
             raise InvalidError("`every` and `anchor_every` count steps: they are at least 1")
@@ -117,6 +121,7 @@ class Publisher(OfOneProcess):
         _, self._schema = self._tensors.look()
         place = location(run)
         self.url = place.url
+        self._metrics = PublisherMetrics(self.url, metrics) if metrics else None
         if create:
             runs.start_if_missing(
                 place,
@@ -214,6 +219,8 @@ class Publisher(OfOneProcess):
             self._listen()
             self._failure_raised = True
             if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
+                if self._metrics is not None:
+                    self._metrics.failed(error)
                 raise
             self._note_failure(error)
             self._next_step = step + 1
@@ -265,6 +272,8 @@ class Publisher(OfOneProcess):
         finally:
             self._exit_flush.stop()
             self._side_files.remove()
+            if self._metrics is not None:
+                self._metrics.close()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
@@ -297,6 +306,11 @@ class Publisher(OfOneProcess):
     def run(self) -> str:
         """The run's identity."""
         return str(self._session.run)
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where the metrics are read, if they are served here."""
+        return self._metrics.url if self._metrics is not None else None
 
     @property
     def next_step(self) -> int:
@@ -365,6 +379,8 @@ class Publisher(OfOneProcess):
             if self._failure is not None:
                 logger.info("%s is being published to again", self.url)
                 self._failure = None
+            if self._metrics is not None:
+                self._metrics.published(stats)
             logger.info("%s", stats)
             if stats.anchor_failure is not None:
                 logger.warning(
@@ -386,6 +402,8 @@ class Publisher(OfOneProcess):
             )
         self._failure = error
         self._failure_raised = False
+        if self._metrics is not None:
+            self._metrics.failed(error)
 
     def _raise_failure(self) -> None:
         if self._failure is None or self._failure_raised:
