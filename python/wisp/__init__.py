@@ -25,6 +25,7 @@ from .errors import (
     UnsupportedError,
     WrongBaseError,
 )
+from .folders import ReadFolder, reading
 from .follower import Follower, SyncReport
 from .publisher import Publisher, PublishStats
 from .runs import compact, doctor, export, init, log, retain, scrub, status
@@ -32,10 +33,12 @@ from .targets import Changes, TensorChange
 
 if TYPE_CHECKING:
     from . import engine as engine
+    from . import folders as folders
     from . import hf as hf
     from . import plot as plot
     from . import sglang as sglang
     from . import sharded as sharded
+    from . import slime as slime
     from . import trl as trl
     from . import vllm as vllm
     from .sharded import ShardedPublisher, ShardedReport
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 #: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
 #: for.
 _SUBMODULES = (
-    "adapters", "engine", "hf", "plot", "quantize", "sglang", "sharded", "trl", "vllm",
+    "adapters", "engine", "hf", "plot", "quantize", "sglang", "sharded", "slime", "trl",
+    "vllm",
 )  # fmt: skip
 
 __all__ = [
@@ -65,6 +69,7 @@ __all__ = [
     "NotFoundError",
     "PublishStats",
     "Publisher",
+    "ReadFolder",
     "ShardedPublisher",
     "ShardedReport",
     "SyncReport",
@@ -84,6 +89,7 @@ __all__ = [
     "kernel_name",
     "log",
     "merge",
+    "reading",
     "retain",
     "scrub",
     "status",
