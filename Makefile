@@ -79,7 +79,7 @@ demo:  ## a policy learns Wordle while its weights travel through a bucket to ro
 
 bench: build  ## measure
 	@tools/setup.sh bench
-	@$(call compile,release,--target wisp_speed wisp_density wisp_bucket)
+	@$(call compile,release,--target wisp_speed wisp_density wisp_slices wisp_bucket)
 	@bench/run.sh
 
 fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each

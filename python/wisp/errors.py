@@ -148,3 +148,9 @@ def kind_of(exception: BaseException) -> str:
         full = exception.errno in (errno.ENOSPC, errno.EDQUOT)
         return NoSpaceError.kind if full else UnavailableError.kind
     return InternalError.kind
+
+
+def text_of(exception: BaseException) -> str:
+    """What people are told: ours explain themselves, others are called by their name."""
+    ours = isinstance(exception, Error)
+    return str(exception) if ours else f"{type(exception).__name__}: {exception}"

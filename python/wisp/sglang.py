@@ -21,8 +21,9 @@ import torch
 from .engine.attribute_loader import AttributeLoader
 from .engine.feed_files import FeedSettings
 from .engine.feed_link import FeedLink, FeedState
-from .engine.rank_follower import RankFollower, Vote
-from .errors import ConflictError, Error, InvalidError
+from .engine.rank_follower import RankFollower
+from .engine.rank_vote import Vote
+from .errors import ConflictError, InvalidError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def load_delta(model: torch.nn.Module, named_tensors: Iterable[tuple[str, torch.
     try:
         rank.obey(_record_in(named_tensors))
     except Exception as error:
-        rank.error = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        rank.error = text_of(error)
         _log.warning("wisp: %s; the weights that were there are served on", rank.error)
 
 

@@ -339,6 +339,51 @@ def test_ranks_agree_on_it_before_the_first_switch_writes(tmp_path: Path) -> Non
         one.publisher.close()
 
 
+def test_what_another_rank_may_hold_is_not_called_ignored(
+    rank: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rank of a pipeline loads nothing of the other's layers, neither of folder nor of run."""
+
+    class First(Model):
+        def load(self, tensors: Any) -> None:
+            super().load((name, tensor) for name, tensor in tensors if name != DOWN)
+
+    one = rank(weights(), weights(), tied=False, kind=First, share=lambda mine: [mine, ((), ())])
+    with caplog.at_level("WARNING", "wisp.engine"):
+        assert one.report(lambda r: r.staged is not None).ignored == ()
+        one.follow()
+        assert one.report(lambda r: r.served is not None).ignored == ()
+    assert DOWN not in caplog.text
+
+
+def test_an_older_report_is_never_told_after_a_newer_one(rank: Any) -> None:
+    one = rank(weights(), weights(), tied=False)
+    one.follow()
+    told: list[str] = []
+    tell, telling = one.follower.link.report, one.follower._telling
+
+    class Overtaken:
+        """Between making a report and telling it, another thread makes and tells its own."""
+
+        def __enter__(self) -> None:
+            one.follower._telling = telling
+            one.follower.allow(Allowed(unused=("newer",)))
+            telling.acquire()
+
+        def __exit__(self, *raised: object) -> None:
+            telling.release()
+
+    def note(label: str, report: Any) -> None:
+        told.append(report.allowed)
+        tell(label, report)
+
+    one.follower.link.report = note
+    one.follower._telling = Overtaken()
+    one.follower.allow(Allowed(unused=("older",)))
+    assert Allowed(unused=("newer",)).key in told
+    assert Allowed(unused=("older",)).key not in told
+
+
 def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_followed(
     rank: Any,
 ) -> None:

@@ -177,7 +177,7 @@ def follow_and_compare(
 
 def model_plan(llm: Any) -> Any:
     worker = llm.llm_engine.model_executor.driver_worker.worker
-    return worker.weight_transfer_engine._follower._plan
+    return worker.weight_transfer_engine._follower._plans.current
 
 
 @pytest.mark.parametrize("kind", ["mamba2", "granite_hybrid", "falcon_h1", "zamba2", "nemotron_h"])

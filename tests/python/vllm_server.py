@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +55,41 @@ class Refused(Exception):
         self.code = code
 
 
-class Server:
-    """Up when made; ended by close()."""
+def serve_command(model: Path, *options: str) -> list[str | Path]:
+    """As every server here is started."""
+    return [
+        Path(sys.executable).with_name("vllm"), "serve", model,
+        "--dtype", "bfloat16", "--max-model-len", "256", "--max-num-seqs", "8",
+        "--enforce-eager", "--enable-scale-out",
+        "--weight-transfer-config", '{"backend": "wisp"}', *options,
+    ]  # fmt: skip
 
-    def __init__(self, model: Path, log: Path, *options: str) -> None:
+
+class Server:
+    """Up when made; ended by close().
+
+    address, on_host: where it listens, if it is not here; and what starts a command there.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        log: Path,
+        *options: str,
+        address: str = "127.0.0.1",
+        on_host: Callable[..., Sequence[str | Path]] = lambda *command: command,
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{address}:{port}"
         self.model = str(model)
         self._log = log
         here = str(Path(__file__).parent)
         path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
         with open(log, "ab") as out:
             self.process = subprocess.Popen(
-                [
-                    Path(sys.executable).with_name("vllm"), "serve", model, "--port", str(port),
-                    "--dtype", "bfloat16", "--max-model-len", "256", "--max-num-seqs", "8",
-                    "--enforce-eager", "--enable-scale-out",
-                    "--weight-transfer-config", '{"backend": "wisp"}', *options,
-                ],
+                on_host(*serve_command(model, "--port", str(port), *options)),
                 env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
                 stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip

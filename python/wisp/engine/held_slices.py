@@ -14,6 +14,7 @@ from .. import _native
 from ..targets import UNSIGNED, MovedTensor, element_width
 from ..tensors import TensorEntry
 from .feed_messages import Part
+from .word_room import put_words
 
 __all__ = ["HostSlices"]
 
@@ -57,7 +58,9 @@ class HostSlices:
             self._edges[name] = (places, bits(name)[places].copy())
         self.native = _native.HeldSlices(held)
         for name, words in self.words():
-            total += self.digest(name, words, words_of(bits(name), words))
+            values = np.zeros(words.size, np.uint64)
+            put_words(bits(name), words, values)
+            total += self.digest(name, words, values)
         self._digest = total
 
     def includes(self, parts: Mapping[str, frozenset[Part]]) -> bool:
@@ -115,16 +118,6 @@ class HostSlices:
             here = places[at] == changed if places.size else np.zeros(changed.size, bool)
             kept[at[here]] = np.frombuffer(bits, UNSIGNED[element_width(dtype)])[here]
         self._digest = self._digest + np.array(by, np.uint64)
-
-
-def words_of(bits: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Words of a tensor as they are; what lies past its end is zero."""
-    per = 8 // bits.itemsize
-    room = np.zeros(words.size * per, bits.dtype)
-    elements = (words.astype(np.int64)[:, None] * per + np.arange(per)).reshape(-1)
-    inside = elements < bits.size
-    room[inside] = bits[elements[inside]]
-    return room.view(np.uint64)
 
 
 def _spread(runs: Runs) -> np.ndarray:

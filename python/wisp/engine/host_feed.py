@@ -24,10 +24,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import _native
-from ..errors import Error, UnsupportedError
+from ..errors import Error, UnsupportedError, text_of
 from ..follower import Follower
 from ..runs import trust_of
 from ..stores import location
+from . import feed_leftovers
 from .feed_files import FeedSettings
 from .feed_messages import (
     FeedMessage,
@@ -51,6 +52,7 @@ from .feed_messages import (
     parse_reader_message,
 )
 from .feed_readers import FeedReader
+from .kept_moves import KeptMoves
 from .rank_table import RankTable
 from .relay_state import RejoinError, RelayState
 from .server_beats import ServerBeats
@@ -59,13 +61,9 @@ from .shared_state import SharedState
 __all__ = ["Feed"]
 
 _log = logging.getLogger("wisp.feed")
-_KEPT_MOVES = 64
-_KEPT_BYTES = 64 << 20  # or half of the state, if that is more
-_RELAYED_BYTES = 32 << 20  # the same where the ranks have the state, beside the newest
 _KEPT_FAULTS = 20
 _LONELY = 5.0  # seconds without a reader after which it ends
 _AWAITED = 60.0  # the same before the first one
-_ABANDONED = 600.0  # the same since the last write of one that was killed
 
 
 class Feed:
@@ -85,7 +83,7 @@ class Feed:
         self._slices: int | None = None  # that its deltas are cut into, the same
         self._told_file = ""
         self._proofs: dict[tuple[str, str], list[str]] = {}  # by engine and state: who waits
-        self._moves: list[Move] = []
+        self._moves = KeptMoves(folder)
         self._at: FeedPosition | None = None
         self._times: dict[str, float] = {}
         self._status = FollowStatus()
@@ -150,9 +148,8 @@ class Feed:
         self._status = replace(self._status, failure=None)
         file = f"move-{shared.serial}"
         if shared.adopted or before is None:
-            self._forget_moves()
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / file).unlink()
+            self._moves.forget()
+            (self._folder / file).unlink(missing_ok=True)
             self._tell(self._snapshot())
         else:
             if shared.moved is None:
@@ -161,8 +158,11 @@ class Feed:
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
                 shared.moved or (), self._times, before.state, shared.relay,
             )  # fmt: skip
-            self._moves.append(move)
-            self._trim_moves()
+            self._moves.add(move)
+            if shared.relay:
+                self._moves.trim_relayed(self._ranks)
+            else:
+                self._moves.trim(shared.size)
             if shared.file == self._told_file:
                 self._tell(Moved(self._at, move, self._status))
             else:
@@ -170,32 +170,6 @@ class Feed:
         shared.release(True)
         for left in self._folder.glob("left-*.safetensors"):
             left.unlink()
-
-    def _forget_moves(self) -> None:
-        for move in self._moves:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / move.file).unlink()
-        self._moves.clear()
-
-    def _trim_moves(self) -> None:
-        if self._shared.relay:
-            self._trim_relayed()
-            return
-        allowed = max(_KEPT_BYTES, self._shared.size // 2)
-        sizes = [(self._folder / move.file).stat().st_size for move in self._moves]
-        while len(self._moves) > 1 and (len(self._moves) > _KEPT_MOVES or sum(sizes) > allowed):
-            (self._folder / self._moves.pop(0).file).unlink()
-            sizes.pop(0)
-
-    def _trim_relayed(self) -> None:
-        """What all ranks serve already is of no use; what they have staged they can extend."""
-        while len(self._moves) > 1:
-            later = {move.state for move in self._moves}
-            size = sum((self._folder / move.file).stat().st_size for move in self._moves[:-1])
-            full = len(self._moves) > _KEPT_MOVES or size > _RELAYED_BYTES
-            if not full and not self._ranks.all_past(later, served=True):
-                return
-            (self._folder / self._moves.pop(0).file).unlink()
 
     def _fault(self, text: str) -> None:
         faults = self._status.faults
@@ -212,7 +186,7 @@ class Feed:
         self._told_file = shared.file
         return Snapshot(
             pid=os.getpid(), run=self._settings.run, at=self._at, times=self._times,
-            file=shared.file, schema=shared.schema, moves=tuple(self._moves),
+            file=shared.file, schema=shared.schema, moves=self._moves.all(),
             status=self._status, ranks=dict(self._reports), relay=shared.relay, kept=shared.kept,
             whole=shared.whole, whole_state=shared.whole_state,
         )  # fmt: skip
@@ -317,7 +291,7 @@ class Feed:
                 raise UnsupportedError("the feed keeps the state itself")
             found = shared.verify(label, key[1], at.state)
         except Exception as error:
-            found = Verified(label, key[1], _text(error))
+            found = Verified(label, key[1], text_of(error))
         with self._lock:
             for waiting in self._proofs.pop(key):
                 self._tell(replace(found, label=waiting))
@@ -350,8 +324,8 @@ class Feed:
                 continue
             with self._lock:
                 self._shared.release(False)
-                self._status = replace(self._status, failure=_text(error))
-                self._fault(_text(error))
+                self._status = replace(self._status, failure=text_of(error))
+                self._fault(text_of(error))
             if self._follower is not None:
                 with contextlib.suppress(BaseException):
                     self._follower.stop()
@@ -416,10 +390,6 @@ class Feed:
         return True
 
 
-def _text(error: BaseException) -> str:
-    return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-
-
 def _times(event: _native.FollowEvent) -> dict[str, float]:
     """When each phase ended, as seconds since the epoch."""
     decoded = time.time()
@@ -431,34 +401,6 @@ def _times(event: _native.FollowEvent) -> dict[str, float]:
         "published": min(published, visible), "visible": visible, "fetched": fetched,
         "verified": verified, "decoded": decoded,
     }  # fmt: skip
-
-
-def _clear(folder: Path) -> None:
-    """What a feed that was killed left: its state may serve as a base, the rest is of no use."""
-    for path in folder.glob("left-*"):
-        path.unlink()
-    for path in [
-        *folder.glob("move-*"), *folder.glob(".move-*"), *folder.glob("gather-*"),
-        *folder.glob("kept-*"), *folder.glob("feed.sock"),
-    ]:  # fmt: skip
-        path.unlink()
-    for index, path in enumerate(sorted(folder.glob("state-*.safetensors"), reverse=True)):
-        if index == 0:
-            path.rename(folder / path.name.replace("state-", "left-"))
-        else:
-            path.unlink()
-
-
-def _sweep(home: Path) -> None:
-    """Frees the memory of feeds that were killed and that nobody has started again."""
-    for lock in home.glob("*/feed.lock"):
-        if time.time() - (lock.parent / "turn").stat().st_mtime < _ABANDONED:
-            continue
-        with contextlib.suppress(OSError), open(lock, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for pattern in ("state-*", "left-*", "kept-*", "move-*", "gather-*"):
-                for path in lock.parent.glob(pattern):
-                    path.unlink()
 
 
 def main() -> int:
@@ -473,18 +415,16 @@ def main() -> int:
     # A rank that is bound to cores of its own passes that on, which is not meant for us.
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    _clear(folder)
+    feed_leftovers.clear(folder)
     with contextlib.suppress(OSError):
-        _sweep(folder.parent)
+        feed_leftovers.sweep(folder.parent)
     feed = Feed(folder, settings)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / ".feed.sock"))
         listener.listen(64)
         os.rename(folder / ".feed.sock", folder / "feed.sock")
         feed.serve(listener)
-    for pattern in ("feed.sock", "move-*", "state-*", "left-*", "kept-*", "gather-*"):
-        for path in folder.glob(pattern):
-            path.unlink()
+    feed_leftovers.remove_all(folder)
     return 0
 
 

@@ -9,31 +9,33 @@ run whose deltas are sliced, of those that engines spread over hosts only what `
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .. import _native
 from ..errors import UnavailableError
-from ..targets import UNSIGNED, MovedTensor, RelayTarget, element_width
+from ..targets import MovedTensor, RelayTarget
 from ..tensors import TensorEntry
-from .feed_files import MappedState, WriterTurn, map_at_once, state_layout, write_move
+from .feed_files import WriterTurn, write_move
 from .feed_messages import Gather, Part, Verified
 from .held_slices import HostSlices
+from .kept_tensors import KeptTensors
+from .memory_proof import MemoryProof
+from .rank_gather import RankGather
 from .rank_table import RankGroup, RankTable
 from .whole_state import WholeState
+from .word_room import index_bytes, room_bytes, words_in
 
 __all__ = ["RejoinError", "RelayState"]
 
 _log = logging.getLogger("wisp.feed")
 _ANSWER = 3.0  # seconds for an answer, if others could give it too
 _PATIENCE = 10.0  # seconds in which somebody must come who could ever answer
-_AT_ONCE = 32 << 20  # bytes that a proof of all weights looks at, at a time
 
 
 class RejoinError(Exception):
@@ -54,11 +56,8 @@ class RelayState(RelayTarget):
         slices_of: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self.schema: tuple[TensorEntry, ...] = ()
-        self.file = ""  #: of what is kept
-        self.kept: tuple[str, ...] = ()
         self.whole = self.whole_state = ""
         self.serial = 0
-        self.size = 0
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
         self.rejoin = threading.Event()  #: somebody needs a whole state
@@ -66,18 +65,31 @@ class RelayState(RelayTarget):
         self.turn = turn
         self._folder = folder
         self._ranks = ranks
-        self._tell = tell
+        self._kept = KeptTensors(folder, turn)
+        self._gather = RankGather(folder, ranks, tell, self._go_on)
         self._gathering = threading.Lock()
         self._number = 0
-        self._asked: list[str] = []
-        self._silent: set[str] = set()  # ranks that let the others wait
         self._since: set[str] = set()  # states since the whole one
         self._touched: list[tuple[int, int]] = []
         self._room: np.ndarray = np.empty(0, np.uint8)
-        self._kept_state: MappedState | None = None
         self._slices_of = slices_of  # of the run, by the bytes of its weights
         self._slices: HostSlices | None = None  # if this host needs only parts
         self._state = ""  # the newest
+
+    @property
+    def file(self) -> str:
+        """Of what is kept."""
+        return self._kept.file
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of what is kept."""
+        return self._kept.names
+
+    @property
+    def size(self) -> int:
+        """The bytes of what is kept."""
+        return self._kept.size
 
     def start_over(self) -> None:
         """The next state is a whole one."""
@@ -90,7 +102,7 @@ class RelayState(RelayTarget):
         self.joining = False
         self.rejoin.clear()
         self._slices, self._state = None, state
-        self._keep((), None)
+        self._kept.clear()
 
     def remove_whole(self) -> None:
         """Frees the disk; what ranks have open they can still read."""
@@ -108,7 +120,7 @@ class RelayState(RelayTarget):
     def close(self) -> None:
         """Nothing of it is left."""
         self.remove_whole()
-        self._keep((), None)
+        self._kept.clear()
         for path in self._folder.glob("gather-*"):
             path.unlink()
 
@@ -117,8 +129,8 @@ class RelayState(RelayTarget):
     def room(self, touched: list[tuple[int, int]]) -> np.ndarray:
         self._touched = touched
         self._number += 1
-        size = sum(_room_bytes(words) for _, words in touched)
-        self._room = self._make_file(f"gather-{self._number}", size)
+        size = sum(room_bytes(words) for _, words in touched)
+        self._room = self._gather.room(f"gather-{self._number}", size)
         return self._room
 
     def ask(self, state: str) -> None:
@@ -126,12 +138,11 @@ class RelayState(RelayTarget):
             with self._gathering:
                 self._ask(state)
         finally:
-            (self._folder / f"gather-{self._number}").unlink(missing_ok=True)
+            self._gather.remove(f"gather-{self._number}")
 
     def asked(self) -> str:
-        return (
-            "the memory of rank" + ("s " if len(self._asked) > 1 else " ") + ", ".join(self._asked)
-        )
+        ranks = self._gather.asked
+        return "the memory of rank" + ("s " if len(ranks) > 1 else " ") + ", ".join(ranks)
 
     def adopt(
         self, folder: str, schema: list[TensorEntry], step: int, seq: int, state: str
@@ -163,14 +174,17 @@ class RelayState(RelayTarget):
             return self._slices.native
 
     def _is_sliced(self) -> bool:
-        return self._slices_of(sum(8 * _words_of(entry) for entry in self.schema)) > 0
+        return self._slices_of(self._weight_bytes()) > 0
+
+    def _weight_bytes(self) -> int:
+        return sum(8 * words_in(entry) for entry in self.schema)
 
     def move(
         self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
         self._room = np.empty(0, np.uint8)
         with self._gathering:
-            self._move_kept(entries)
+            self._kept.move(entries)
             if self._slices is not None:
                 self._slices.move(entries, by)
             self._state = state
@@ -212,10 +226,10 @@ class RelayState(RelayTarget):
 
     def _ask(self, state: str) -> None:
         schema = self.schema
-        self._silent = set()
+        self._gather.silent.clear()
         while True:
             groups = self._wait_groups(state)
-            groups.sort(key=lambda group: not self._silent.isdisjoint(group.labels))
+            groups.sort(key=lambda group: not self._gather.silent.isdisjoint(group.labels))
             if self.whole_state == state and self._slices is None:
                 self._keep_uncovered(groups)
             wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
@@ -224,14 +238,14 @@ class RelayState(RelayTarget):
             for index, words in self._touched:
                 name = schema[index][0]
                 group = next((g for g in groups if name in g.covered), None)
-                if name in self.kept:
-                    self._fill_kept(schema[index], self._indices(at, words), at, words)
+                if name in self._kept:
+                    self._kept.fill(name, self._indices(at, words), self._words(at, words))
                 elif group is not None:
                     wanted.setdefault(group, []).append((name, -1, words, at))
                     self._fill_edges(name, at, words)
                 else:
                     missing.append(name)
-                at += _room_bytes(words)
+                at += room_bytes(words)
             if missing:
                 _log.warning(
                     "no engine of this host holds all of %s and %d more any longer; a whole state "
@@ -240,7 +254,7 @@ class RelayState(RelayTarget):
                 raise RejoinError("tensors are held by no engine any more")
             # Somebody who is stopped is not waited for as long as there are others.
             patience = _ANSWER if len(groups) > len(wanted) else None
-            failed = self._gather(state, f"gather-{self._number}", wanted, patience)
+            failed = self._gather.fill(state, f"gather-{self._number}", wanted, patience)
             if failed is None:
                 return
             _log.info("asking again: %s", failed)
@@ -249,19 +263,8 @@ class RelayState(RelayTarget):
     def _indices(self, at: int, words: int) -> np.ndarray:
         return self._room[at : at + 4 * words].view(np.int32)
 
-    def _gather(
-        self,
-        state: str,
-        file: str,
-        wanted: dict[RankGroup, list[tuple[str, int, int, int]]],
-        patience: float | None = None,
-        only_compare: bool = False,
-    ) -> str | None:
-        number = time.time_ns()
-        self._asked = [label for group in wanted for label in group.labels]
-        for group, tensors in wanted.items():
-            self._tell(Gather(number, state, file, group.labels, tuple(tensors), only_compare))
-        return self._ranks.wait_answers(number, self._asked, self._go_on, patience, self._silent)
+    def _words(self, at: int, words: int) -> np.ndarray:
+        return self._room[at + index_bytes(words) : at + room_bytes(words)]
 
     # What is kept.
 
@@ -273,24 +276,23 @@ class RelayState(RelayTarget):
             self._cut(covered, opaque)
             names = opaque
         missing = sorted({name for name in names if name not in covered} | opaque)
-        if set(missing) <= set(self.kept):
+        if set(missing) <= set(self._kept.names):
             return
         if missing:
             _log.warning(
                 "%d tensors that no engine of this host can give back bit for bit, %s the first, "
                 "are kept in host memory", len(missing), missing[0],
             )  # fmt: skip
-        self._keep(tuple(missing), WholeState(self.whole))
+        kept = [entry for entry in self.schema if entry[0] in set(missing)]
+        self._kept.keep(kept, WholeState(self.whole))
 
     def _cut(self, covered: set[str], opaque: set[str]) -> None:
         """From here on this host needs its slices alone."""
         whole = covered | opaque
         parts = {name: p for name, p in self._ranks.parts().items() if name not in whole}
-        size = sum(8 * _words_of(entry) for entry in self.schema)
+        slices = self._slices_of(self._weight_bytes())
         state = WholeState(self.whole)
-        self._slices = HostSlices(
-            self.schema, self._slices_of(size), parts, sorted(whole), state.bits
-        )
+        self._slices = HostSlices(self.schema, slices, parts, sorted(whole), state.bits)
         _log.info(
             "this host holds slices: %d tensors in part, %d whole, of %d; %d bytes at their edges "
             "are kept in host memory", len(parts), len(whole), len(self.schema),
@@ -299,42 +301,7 @@ class RelayState(RelayTarget):
 
     def _fill_edges(self, name: str, at: int, words: int) -> None:
         if self._slices is not None:
-            room = self._room[at + _index_bytes(words) : at + _room_bytes(words)]
-            self._slices.fill(name, self._indices(at, words), room)
-
-    def _keep(self, names: tuple[str, ...], source: WholeState | None) -> None:
-        old, self.file, self.kept, self._kept_state = self.file, "", names, None
-        self.size = 0
-        if old:
-            (self._folder / old).unlink(missing_ok=True)
-        if not names or source is None:
-            return
-        self.turn.take()
-        schema = [entry for entry in self.schema if entry[0] in set(names)]
-        head, _, self.size = state_layout(schema)
-        file = f"kept-{time.time_ns()}.safetensors"
-        with open(self._folder / file, "xb") as out:
-            os.posix_fallocate(out.fileno(), 0, self.size)
-            out.write(head)
-        self._kept_state = MappedState(self._folder, file, schema)
-        for name, _, _ in schema:
-            self._kept_state.bits(name)[:] = source.bits(name)
-        self.file, self.kept = file, tuple(entry[0] for entry in schema)
-
-    def _move_kept(self, entries: list[MovedTensor]) -> None:
-        if self._kept_state is None:
-            return
-        self.turn.take()
-        for name, dtype, _, positions, bits, _ in entries:
-            if name in self.kept:
-                kind = UNSIGNED[element_width(dtype)]
-                places = np.frombuffer(positions, np.int64)
-                self._kept_state.bits(name)[places] = np.frombuffer(bits, kind)
-
-    def _fill_kept(self, entry: TensorEntry, words: np.ndarray, at: int, count: int) -> None:
-        assert self._kept_state is not None
-        room = self._room[at + _index_bytes(count) : at + _room_bytes(count)]
-        _put_words(self._kept_state.bits(entry[0]), words, room)
+            self._slices.fill(name, self._indices(at, words), self._words(at, words))
 
     # Proving everything.
 
@@ -359,137 +326,8 @@ class RelayState(RelayTarget):
                 self.turn.give(self.serial)
             if (self.kept or self._slices is not None) and at != state:
                 return Verified(label, state, "the feed has gone on; update first")
-            total = [0, 0]
-            differing: dict[str, int] = {}
             if self._slices is not None:
-                groups = [
-                    group for group in self._ranks.groups_at(state, self.schema, self._slices.parts)
-                    if label in group.labels
-                ]  # fmt: skip
-                failed = self._add_slices(self._slices, state, groups, total, differing)
-                if failed is not None:
-                    return Verified(label, state, failed)
-            else:
-                for batch in self._batches():
-                    failed = self._add(batch, state, groups, total, differing)
-                    if failed is not None:
-                        return Verified(label, state, failed)
-        found = f"{total[0] % 2**64:016x}{total[1] % 2**64:016x}"
-        is_right = found == state
-        if self._slices is not None:
-            is_right = self._slices.is_digest(np.array([t % 2**64 for t in total], np.uint64))
-        if is_right and not differing:
-            return Verified(label, state, None)
-        names = ", ".join(differing or groups[0].labels)
-        what = "other words than its peers" if differing else f"state {found}, not {state}"
-        return Verified(
-            label, state,
-            f"the memory of rank {names} holds {what}: somebody else wrote to it; a whole state is "
-            "fetched, and the next update mends it",
-            differs=True,
-        )  # fmt: skip
-
-    def _batches(self) -> Iterator[list[tuple[TensorEntry, int, int]]]:
-        """(tensor, first word, words), a few at a time."""
-        batch: list[tuple[TensorEntry, int, int]] = []
-        size = 0
-        for entry in self.schema:
-            words = _words_of(entry)
-            for first in range(0, words, _AT_ONCE // 8):
-                count = min(words - first, _AT_ONCE // 8)
-                if size + 8 * count > _AT_ONCE:
-                    yield batch
-                    batch, size = [], 0
-                batch.append((entry, first, count))
-                size += 8 * count
-        yield batch
-
-    def _add(
-        self, batch: list[tuple[TensorEntry, int, int]], state: str, groups: list[RankGroup],
-        total: list[int], differing: dict[str, int],
-    ) -> str | None:  # fmt: skip
-        file = f"gather-all-{time.time_ns()}"
-        room = self._make_file(file, sum(8 * count for _, _, count in batch))
-        wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
-        at = 0
-        for entry, first, count in batch:
-            group = next((g for g in groups if entry[0] in g.covered), None)
-            if entry[0] in self.kept and self._kept_state is not None:
-                words = np.arange(first, first + count)
-                _put_words(self._kept_state.bits(entry[0]), words, room[at : at + 8 * count])
-            elif group is None:
-                return f"'{entry[0]}' is held by no engine of this host"
-            else:
-                wanted.setdefault(group, []).append((entry[0], first, count, at))
-            at += 8 * count
-        # Parts that several ranks hold count once, and must be the same.
-        failed = self._gather(state, file, wanted) or self._gather(
-            state, file, wanted, only_compare=True
-        )
-        (self._folder / file).unlink(missing_ok=True)
-        for label, count in self._ranks.differing(self._asked).items():
-            differing[label] = differing.get(label, 0) + count
-        at = 0
-        for entry, first, count in batch:
-            part = _native.digest_of_words(entry, first, room[at : at + 8 * count])
-            total[:] = [total[0] + part[0], total[1] + part[1]]
-            at += 8 * count
-        return failed
-
-    def _add_slices(
-        self, slices: HostSlices, state: str, groups: list[RankGroup], total: list[int],
-        differing: dict[str, int],
-    ) -> str | None:  # fmt: skip
-        """As _add, of all words that this host needs."""
-        for name, words in slices.words():
-            file = f"gather-all-{time.time_ns()}"
-            data = self._make_file(file, _room_bytes(words.size))
-            data[: 4 * words.size].view(np.int32)[:] = words
-            room = data[_index_bytes(words.size) :]
-            group = next((g for g in groups if name in g.covered), None)
-            failed = None
-            if name in self.kept and self._kept_state is not None:
-                _put_words(self._kept_state.bits(name), words, room)
-            elif group is None:
-                failed = f"'{name}' is held by no engine of this host"
-            else:
-                slices.fill(name, words, room)
-                wanted = {group: [(name, -1, words.size, 0)]}
-                failed = self._gather(state, file, wanted) or self._gather(
-                    state, file, wanted, only_compare=True
-                )
-                for label, count in self._ranks.differing(self._asked).items():
-                    differing[label] = differing.get(label, 0) + count
-            (self._folder / file).unlink(missing_ok=True)
-            if failed is not None:
-                return failed
-            part = slices.digest(name, words, room)
-            total[:] = [total[0] + int(part[0]), total[1] + int(part[1])]
-        return None
-
-    def _make_file(self, file: str, size: int) -> np.ndarray:
-        with open(self._folder / file, "xb") as out:
-            if size:
-                os.posix_fallocate(out.fileno(), 0, size)
-        return map_at_once(self._folder / file)
-
-
-def _index_bytes(words: int) -> int:
-    return -(-words * 4 // 8) * 8
-
-
-def _room_bytes(words: int) -> int:
-    return _index_bytes(words) + words * 8
-
-
-def _words_of(entry: TensorEntry) -> int:
-    _, dtype, shape = entry
-    return -(-int(np.prod(shape, dtype=np.int64)) * element_width(dtype) // 8)
-
-
-def _put_words(bits: np.ndarray, words: np.ndarray, room: np.ndarray) -> None:
-    """Words of a tensor; what lies past its end stays as it is in the room, zero."""
-    per = 8 // bits.itemsize
-    elements = (words.astype(np.int64)[:, None] * per + np.arange(per)).reshape(-1)
-    inside = elements < bits.size
-    room.view(bits.dtype)[inside] = bits[elements[inside]]
+                known = self._ranks.groups_at(state, self.schema, self._slices.parts)
+                groups = [group for group in known if label in group.labels]
+            proof = MemoryProof(self._gather, self.schema, self._kept, state)
+            return proof.prove(label, groups, self._slices)

@@ -12,7 +12,8 @@ from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
 from ..engine.feed_link import FeedLink
-from ..engine.rank_follower import RankFollower, Served
+from ..engine.rank_follower import RankFollower
+from ..engine.rank_vote import Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .draft_model import draft_note
 from .identity import engine_id, forget_engine, note_engine
