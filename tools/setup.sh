@@ -13,7 +13,7 @@ style=(clang-format-19 clang-tidy-19 libgtest-dev libgmock-dev)
 
 group=${1:-build}
 long=false
-[[ $group != test-all ]] || { group=test; long=true; }
+[[ $group != test-all ]] || { group="test"; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
     wheel) packages=("${build[@]}" "${python[@]}" python3-dev binutils) ;;
@@ -31,7 +31,7 @@ case $group in
     *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
 # For what is installed by packages, manuals and units; and for Xet's test server: Debian's own cargo is too old for it.
-if $long; then packages+=(debootstrap groff lintian systemd); fi
+if $long; then packages+=(buildah debootstrap groff lintian systemd); fi
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }
