@@ -16,7 +16,7 @@
 
 namespace wisp {
 
-inline constexpr const char* kStopped = "stopped as asked; nothing was left behind";
+inline constexpr const char* kStoppedAsAsked = "stopped as asked; nothing was left behind";
 
 /// 0 means one per core.
 unsigned thread_count(unsigned asked);
@@ -31,7 +31,7 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
                               const std::function<Result<void>(std::uint64_t, T)>& consume) {
     if (threads <= 1 || count <= 1) {
         for (std::uint64_t i = 0; i < count; ++i) {
-            if (stopped()) return fail(ErrorKind::kUnavailable, kStopped);
+            if (stopped()) return fail(ErrorKind::kUnavailable, kStoppedAsAsked);
             Result<T> value = without_throwing([&] { return produce(i, 0); });
             if (!value) return std::unexpected(std::move(value).error());
             Result<void> taken = without_throwing([&] { return consume(i, std::move(*value)); });
@@ -55,7 +55,7 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
             if (failure || next >= count) return;
             const std::uint64_t mine = next++;
             lock.unlock();
-            Result<T> value = stopped() ? Result<T>(fail(ErrorKind::kUnavailable, kStopped))
+            Result<T> value = stopped() ? Result<T>(fail(ErrorKind::kUnavailable, kStoppedAsAsked))
                                         : without_throwing([&] { return produce(mine, worker); });
             lock.lock();
             waiting[mine % window].emplace(std::move(value));

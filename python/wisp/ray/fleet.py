@@ -87,9 +87,12 @@ class Fleet:
             raise InvalidError("replicas_per_node is at least 1")
         trust_of(trust, min_serial, run_id)
         self._run = run if "://" in run else os.path.abspath(run)
-        self._keys = [trust] if isinstance(trust, (str, os.PathLike)) else list(trust or [])
-        self._believed: dict[str, Any] = {"trust": [os.fspath(key) for key in self._keys],
-                          "min_serial": min_serial, "run_id": run_id or ""}  # fmt: skip
+        keys = [trust] if isinstance(trust, (str, os.PathLike)) else list(trust or [])
+        # As the servers name them: one feed for all of a node.
+        self._keys = [os.path.abspath(key) if os.path.exists(key) else str(key) for key in keys]
+        self._believed: dict[str, Any] = {
+            "trust": self._keys, "min_serial": min_serial, "run_id": run_id or ""
+        }  # fmt: skip
         self._model = os.fspath(model)
         self._name = name
         self._per_node = replicas_per_node
