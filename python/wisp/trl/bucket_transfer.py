@@ -13,7 +13,7 @@ from ..errors import FencedError, InvalidError
 from ..model_files import ModelFiles
 from ..publisher import Publisher, PublishStats
 from ..runs import TrustedKeys
-from ..staging import DtypeRule
+from ..staging import DtypeRule, dtype_named
 from ..stores import RunAddress
 from ..tensors import is_dtensor
 from .handed_weights import HandedWeights
@@ -94,7 +94,7 @@ class BucketWeightTransfer:
         self._run = run
         self.servers = list(servers)
         self.sglang = list(sglang)
-        self._dtype = _dtype_of(dtype)
+        self._dtype = dtype_named(dtype)
         self._mode = mode
         self._timeout = float(timeout)
         self._on_error = on_error
@@ -248,17 +248,6 @@ class BucketWeightTransfer:
             api_key=self._api_key,
             on_report=self.server_switch.note,
         )
-
-
-def _dtype_of(dtype: DtypeRule | str) -> DtypeRule:
-    if not isinstance(dtype, str):
-        return dtype
-    import torch
-
-    named = getattr(torch, dtype, None)
-    if not isinstance(named, torch.dtype):
-        raise InvalidError(f"torch has no dtype {dtype!r}")
-    return named
 
 
 def sender_of(iterator: Any) -> Any:

@@ -157,7 +157,7 @@ class _Server:
         self._configured = configured(engine_client.vllm_config)
         keys = [*(getattr(args, "api_key", None) or []), os.environ.get("VLLM_API_KEY", "")]
         self._keys = [hashlib.sha256(key.encode()).digest() for key in keys if key]
-        show_metrics(self.coordinator.status)
+        show_metrics(self.coordinator.status, self.coordinator.switches)
         self._by_itself = asyncio.get_running_loop().create_task(self._follow())
 
     def admits(self, request: Request) -> bool:
