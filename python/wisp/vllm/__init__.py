@@ -46,11 +46,11 @@ def _take(part: str, act: Callable[[], object]) -> bool:
     try:
         act()
     except Exception as error:
-        from .versions import TESTED, installed
+        from .versions import MADE_FOR, installed
 
         _log.warning(
-            "%s of wisp cannot be had with vLLM %s: %s: %s; tested are %s",
-            part, installed(), type(error).__name__, error, ", ".join(TESTED),
+            "%s of wisp cannot be had with vLLM %s: %s: %s; it is made for %s",
+            part, installed(), type(error).__name__, error, ", ".join(MADE_FOR),
         )  # fmt: skip
         return False
     return True

@@ -20,7 +20,7 @@ from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
 from .twin import twin_of
-from .versions import forget_adapters
+from .versions import EngineOfAnyVersion, forget_adapters
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig, WeightTransferConfig
@@ -30,7 +30,7 @@ __all__ = ["WispEngine", "follow_rank", "switch_rank", "verify_rank"]
 _log = logging.getLogger("wisp.engine")
 
 
-class WispEngine(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc]
+class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc]
     """Stages beside serving; an update writes what is staged, on all ranks or on none."""
 
     init_info_cls = InitInfo

@@ -5,7 +5,7 @@
 | weight version of the engine | none: `GET /wisp/status` tells the step | yes | yes |
 | attention layers that compute after loading | by their classes | by a function | by a function |
 | LoRA state to be made anew after an update | none | in the runner | in the runner |
-| the trainer's side | another one | as in 0.32 | yes |
+| the trainer's side | another one, asked of the ranks' engines | as in 0.32 | yes |
 """
 
 from __future__ import annotations
@@ -16,12 +16,28 @@ from typing import Any
 from ..errors import UnsupportedError
 
 __all__ = [
-    "TESTED", "forget_adapters", "installed", "is_deferred_attention", "name_version",
+    "MADE_FOR",
+    "EngineOfAnyVersion",
+    "forget_adapters",
+    "installed",
+    "is_deferred_attention",
+    "name_version",
     "trainer_classes",
-]  # fmt: skip
+]
 
-#: The versions that the tests drive.
-TESTED = ("0.26", "0.29", "0.32")
+#: `make test-all` drives each of them.
+MADE_FOR = ("0.26", "0.29", "0.32")
+
+
+class EngineOfAnyVersion:
+    """What a version asks of the ranks' engines beyond what the newest does."""
+
+    @staticmethod
+    def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
+        """0.26 has no engine for it without; it would be a trainer's call."""
+        raise UnsupportedError(
+            "trainers publish with wisp.Publisher, and drive servers with wisp.engine.Driver"
+        )
 
 
 def installed() -> str:
