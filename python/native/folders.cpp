@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
@@ -123,8 +124,8 @@ void bind_folders(nb::module_& module) {
             "look",
             [](FolderWatch& self, std::optional<std::uint64_t> past) {
                 const FolderLook look = long_call([&] { return self.look(past); });
-                return nb::make_tuple(listed(look.ready), listed(look.passed_over),
-                                      look.unfinished.has_value());
+                return std::tuple(listed(look.ready), listed(look.passed_over),
+                                  look.unfinished.has_value());
             },
             "past"_a.none(),
             "(complete, passed over, whether one is being written) after the step `past`; folders "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import os
+import pathlib
 
 
 version: str = ...
@@ -813,6 +814,9 @@ class FollowSession:
 
     def into_folder(self, folder: str | os.PathLike[str]) -> None: ...
 
+    def into_steps(self, pattern: str, keep: int, mark: str) -> None:
+        """A folder for each step: see wisp/snapshots.hpp."""
+
     def into_host(self, host: HostWeights, strict: bool) -> None: ...
 
     def into_code(self, on_adopt: object, on_move: object) -> None: ...
@@ -1058,3 +1062,41 @@ class DriveSession:
     def latest(self) -> list[EngineReport]: ...
 
     def close(self) -> None: ...
+
+class HeldFolder:
+    """A folder of a follower that stays at its step."""
+
+    def __init__(self, folder: str | os.PathLike[str], timeout: float) -> None: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    def release(self) -> None: ...
+
+class CheckpointPublisher:
+    """The C++ side of wisp.folders.FolderPublisher."""
+
+    def __init__(self, where: Location, baseline: str | os.PathLike[str], trust: Trust, sign_key: str | os.PathLike[str] | None, certificate: str | os.PathLike[str] | None, anchor_every: int, threads: int) -> None: ...
+
+    @property
+    def step(self) -> int | None: ...
+
+    def publish(self, checkpoint: str | os.PathLike[str], step: int) -> PublishReport: ...
+
+class FolderWatch:
+    """Checkpoint folders that become complete."""
+
+    def __init__(self, where: str, ready: str, quiet: float) -> None: ...
+
+    def look(self, past: int | None) -> tuple[list[tuple[int, pathlib.Path]], list[tuple[int, pathlib.Path]], bool]:
+        """
+        (complete, passed over, whether one is being written) after the step `past`; folders as (step, path).
+        """
+
+    def give_up(self, step: int, folder: str | os.PathLike[str]) -> None: ...

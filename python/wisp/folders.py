@@ -59,7 +59,9 @@ def reading(folder: Path, *, timeout: float = 300.0) -> Iterator[ReadFolder]:
     `folder` is what a follower keeps, in place or one folder for each step, the link `current`, or
     the folder of a step. Load from the path that is handed out: links are resolved in it. Inside,
     the follower waits with the next step, or does not remove this one; it says so when that takes
-    long. Weights that are mapped into memory rather than copied are read later: keep holding.
+    long. Loaders that map files rather than copy them (transformers on a CPU) read later: of a
+    folder kept in place, hold it for as long as the model is used, copy the weights, or let the
+    follower make a folder for each step, which never changes.
 
     timeout: seconds to wait for a step that is being written; UnavailableError after that.
     """
