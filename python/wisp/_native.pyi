@@ -329,6 +329,33 @@ class AnchorSummary:
     @property
     def base_name(self) -> str: ...
 
+class Concern:
+    """What is not well about a run."""
+
+    @property
+    def severity(self) -> str: ...
+
+    @property
+    def cause(self) -> str:
+        """Stable across releases, e.g. "replica_silent"."""
+
+    @property
+    def text(self) -> str: ...
+
+class RunVerdict:
+    """How a run is, in one line."""
+
+    @property
+    def severity(self) -> str:
+        """One of "ok", "warning", "critical"."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def concerns(self) -> list[Concern]:
+        """The worst first."""
+
 class RunStatus:
     """A run at a glance."""
 
@@ -385,6 +412,9 @@ class RunStatus:
 
     @property
     def branches(self) -> list[str]: ...
+
+    @property
+    def verdict(self) -> RunVerdict: ...
 
 class InitReport:
     """A run that was started."""
@@ -792,9 +822,9 @@ class FollowSession:
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
 
-    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object) -> None:
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object, on_held_of: object) -> None:
         """
-        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all.
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all; on_held_of(schema) the same before a whole state is fetched.
         """
 
     def catch_up(self) -> FollowReport: ...

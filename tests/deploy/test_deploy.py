@@ -229,3 +229,28 @@ def test_two_servers_follow_the_trainer_of_the_compose_file(services, tmp_path):
         for process in processes:
             process.kill()
             process.wait()
+
+
+def promtool():
+    found = shutil.which("promtool") or (TOOLS / "promtool" if (TOOLS / "promtool").exists() else None)
+    if found is None:
+        pytest.skip("promtool is not installed")
+    return found
+
+
+def test_prometheus_takes_the_alerts_and_they_fire_when_they_should():
+    folder = DEPLOY / "monitoring"
+    assert "SUCCESS" in run(promtool(), "check", "rules", folder / "alerts.yaml")
+    assert "SUCCESS" in run(promtool(), "test", "rules", "alerts_test.yaml", cwd=folder)
+    alerts = set(re.findall(r"- alert: (\w+)", (folder / "alerts.yaml").read_text()))
+    tested = set(re.findall(r"alertname: (\w+)", (folder / "alerts_test.yaml").read_text()))
+    assert alerts == tested
+
+
+def test_prometheus_takes_what_the_grafana_dashboard_asks():
+    board = json.loads((DEPLOY / "monitoring/grafana.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$run", ".*")
+            rules = {"groups": [{"name": "board", "rules": [{"record": "wisp:panel", "expr": expression}]}]}
+            run(promtool(), "check", "rules", "/dev/stdin", input=json.dumps(rules))
