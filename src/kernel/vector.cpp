@@ -190,7 +190,6 @@ HWY_INLINE void scan_weighted_of(const std::byte* old_bits, const std::byte* new
     const hn::ScalableTag<T> d;
     const hn::ScalableTag<std::uint8_t> d8;
     const hn::Repartition<std::uint64_t, decltype(d)> d64;
-    constexpr std::size_t kChunkBytes = 64 * sizeof(T);
     const TensorSeed unseeded;
     Mixer mixer(kMix ? *scan.digest.seed : unseeded, scan.digest.first_word);
     const ExponentTaker<T> taker(scan.field);

@@ -130,7 +130,9 @@ def beside_torch(wheels, tmp_path_factory):
     lender = sysconfig.get_paths()["purelib"]
     (packages / "lender.pth").write_text(f"import site; site.addsitedir({lender!r})\n")
     program = venv / "bin/vllm"
-    program.write_text(f"#!{venv}/bin/python\nfrom vllm.entrypoints.cli.main import main\nmain()\n")
+    # Its processes import it again.
+    program.write_text(f"#!{venv}/bin/python\nfrom vllm.entrypoints.cli.main import main\n"
+                       "if __name__ == '__main__':\n    main()\n")
     program.chmod(0o755)
     return venv
 
