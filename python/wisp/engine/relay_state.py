@@ -283,6 +283,10 @@ class RelayState(RelayTarget):
                     "is fetched", missing[0], len(missing) - 1,
                 )  # fmt: skip
                 raise RejoinError("tensors are held by no engine any more")
+            most = max(wanted, key=lambda group: len(group.labels), default=None)
+            if most is not None and any(set(g.labels) < set(most.labels) for g in wanted):
+                # Nobody is asked twice at a time: several engines together answer for each.
+                wanted = {most: [entry for entries in wanted.values() for entry in entries]}
             # Somebody who is stopped is not waited for as long as there are others.
             patience = _ANSWER if len(groups) > len(wanted) else None
             failed = self._gather.fill(state, f"gather-{self._number}", wanted, patience)
