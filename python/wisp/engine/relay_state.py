@@ -250,7 +250,6 @@ class RelayState(RelayTarget):
 
     def _ask(self, state: str) -> None:
         schema = self.schema
-        end = time.monotonic() + _PATIENCE
         self._gather.silent.clear()
         while True:
             groups = self._wait_groups(state)
@@ -271,22 +270,12 @@ class RelayState(RelayTarget):
                 else:
                     missing.append(name)
                 at += room_bytes(words)
-            if missing and self._slices and time.monotonic() < end:
-                if self._ranks.any_behind(state):  # another engine, which holds those
-                    self._go_on()
-                    with self._ranks.changed:
-                        self._ranks.changed.wait(0.2)
-                    continue
             if missing:
                 _log.warning(
                     "no engine of this host holds all of %s and %d more any longer; a whole state "
                     "is fetched", missing[0], len(missing) - 1,
                 )  # fmt: skip
                 raise RejoinError("tensors are held by no engine any more")
-            most = max(wanted, key=lambda group: len(group.labels), default=None)
-            if most is not None and any(set(g.labels) < set(most.labels) for g in wanted):
-                # Nobody is asked twice at a time: several engines together answer for each.
-                wanted = {most: [entry for entries in wanted.values() for entry in entries]}
             # Somebody who is stopped is not waited for as long as there are others.
             patience = _ANSWER if len(groups) > len(wanted) else None
             failed = self._gather.fill(state, f"gather-{self._number}", wanted, patience)
