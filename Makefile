@@ -16,7 +16,7 @@ fixed_layout = setarch "$$(uname -m)" -R
 
 export MODEL SERVERS BUCKET MINUTES RATE ENGINE PORT
 
-.PHONY: build install wheel deb release test test-all check demo bench fuzz tsan style format dashboard clean help
+.PHONY: build install wheel deb release test test-all check demo bench fuzz tsan style format docs dashboard clean help
 
 # Where `make install` puts things; DESTDIR before it, for packagers.
 PREFIX ?= /usr/local
@@ -60,6 +60,7 @@ test:  ## style, release and sanitizer builds, their tests, threads under Thread
 
 test-all:  ## as test, and what takes long: every test under sanitizers, real engines, Xet's server
 	@tools/setup.sh test-all
+	@tools/frameworks.sh
 	@tools/clang_tidy.sh --all
 	@$(MAKE) --no-print-directory test left_out=
 
@@ -101,6 +102,11 @@ style:  ## formatting, clang-tidy on what changed, the include law, ruff and myp
 format:  ## rewrite the C++ files and the Python package in the house format
 	@tools/setup.sh test
 	@tools/check_style.sh --fix
+
+docs:  ## the documents as a site, with a reference of the interfaces: build/docs/site/index.html
+	@tools/setup.sh docs
+	@tools/docs_site.py build/docs
+	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict --config-file build/docs/mkdocs.yml
 
 dashboard:  ## build the dashboard's page from its sources, with npm
 	@tools/setup.sh dashboard

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "dashboard_page.hpp"
+#include "listening.hpp"
 #include "process_stop.hpp"
 
 namespace wisp::cli {
@@ -63,36 +64,59 @@ std::string host_name(const std::string& header) {
     return header.substr(0, header.find(':'));
 }
 
-using Ask = std::function<Result<Json>(std::uint64_t)>;
+/// What is asked of a run, with the number that the question carries.
+using Ask = Result<Json> (*)(RunView&, std::uint64_t);
 
-httplib::Server::Handler with_parameter(const char* name, Ask ask) {
-    return [name, ask](const httplib::Request& request, httplib::Response& response) {
-        const auto value = parameter(request, name);
-        answer(response, value ? ask(*value) : std::unexpected(value.error()));
+RunView* run_of(const WatchedRuns& runs, const httplib::Request& request) {
+    const auto id = number_from(request.matches[1].str());
+    return id ? runs.find(*id) : nullptr;
+}
+
+/// `number` finds the number of the question in a request.
+template <class Number>
+httplib::Server::Handler handler(WatchedRuns& runs, Number number, Ask ask) {
+    return [&runs, number, ask](const httplib::Request& request, httplib::Response& response) {
+        RunView* const view = run_of(runs, request);
+        if (view == nullptr) {
+            answer(response, fail(ErrorKind::kNotFound, "this dashboard shows no such run"));
+            return;
+        }
+        const Result<std::uint64_t> value = number(request);
+        answer(response, value ? ask(*view, *value) : std::unexpected(value.error()));
     };
 }
 
-httplib::Server::Handler with_seq(Ask ask) {
-    return [ask](const httplib::Request& request, httplib::Response& response) {
-        const auto seq = number_from(request.matches[1].str());
-        answer(response, seq ? ask(*seq) : std::unexpected(seq.error()));
+void add_routes(httplib::Server& server, WatchedRuns& runs) {
+    const auto none = [](const httplib::Request&) -> Result<std::uint64_t> { return 0; };
+    const auto given = [](const char* name) {
+        return [name](const httplib::Request& request) { return parameter(request, name); };
     };
-}
-
-void add_routes(httplib::Server& server, RunView& view) {
+    const auto seq = [](const httplib::Request& request) {
+        return number_from(request.matches[2].str());
+    };
     server.Get("/", [](const httplib::Request&, httplib::Response& response) {
         const std::string_view page = dashboard_page();
         response.set_content(page.data(), page.size(), "text/html; charset=utf-8");
     });
-    server.Get("/api/run", with_parameter("", [&](auto) { return view.run(); }));
-    server.Get("/api/head", with_parameter("", [&](auto) { return view.head(); }));
-    server.Get("/api/commits",
-               with_parameter("after", [&](auto after) { return view.commits(after); }));
-    server.Get("/api/layers",
-               with_parameter("cursor", [&](auto cursor) { return view.layers(cursor); }));
-    server.Get(R"(/api/commits/(\d{1,20}))", with_seq([&](auto seq) { return view.step(seq); }));
-    server.Get(R"(/api/commits/(\d{1,20})/exponents)",
-               with_seq([&](auto seq) { return view.exponents(seq); }));
+    server.Get("/api/runs", [&runs](const httplib::Request&, httplib::Response& response) {
+        answer(response, runs.overview());
+    });
+    const std::string run = R"(/api/runs/(\d{1,6}))";
+    server.Get(run + "/run", handler(runs, none, [](auto& view, auto) { return view.run(); }));
+    server.Get(run + "/head", handler(runs, none, [](auto& view, auto) { return view.head(); }));
+    server.Get(run + "/commits", handler(runs, given("after"), [](auto& view, auto after) {
+                   return view.commits(after);
+               }));
+    server.Get(run + "/beats", handler(runs, given("after"), [](auto& view, auto after) {
+                   return view.beats(static_cast<std::int64_t>(after));
+               }));
+    server.Get(run + "/layers", handler(runs, given("cursor"), [](auto& view, auto cursor) {
+                   return view.layers(cursor);
+               }));
+    server.Get(run + R"(/commits/(\d{1,20}))",
+               handler(runs, seq, [](auto& view, auto at) { return view.step(at); }));
+    server.Get(run + R"(/commits/(\d{1,20})/exponents)",
+               handler(runs, seq, [](auto& view, auto at) { return view.exponents(at); }));
 }
 
 /// Another site's script can make a browser ask us under a name of its own that leads here; it
@@ -130,25 +154,20 @@ bool is_loopback(const std::string& host) {
            ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-Result<void> serve_dashboard(RunView& view, const Listening& at,
+Result<void> serve_dashboard(WatchedRuns& runs, const Listening& at,
                              const std::function<void(int)>& on_ready) {
     httplib::Server server;
     server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     guard(server, at.host);
-    add_routes(server, view);
-    int port = at.port;
-    if (port == 0) {
-        port = server.bind_to_any_port(at.host);
-    } else if (!server.bind_to_port(at.host, port)) {
-        port = -1;
+    add_routes(server, runs);
+    const auto port = listen_alone(server, at.host, at.port);
+    if (!port) {
+        return fail(
+            port.error().kind,
+            printable(port.error().text) +
+                "; choose another with --port or --host, or any that is free with --port 0");
     }
-    if (port < 0) {
-        return fail(ErrorKind::kConflict,
-                    fmt::format("cannot listen on {} port {}: taken, or not an address of this "
-                                "machine; choose another with --port or --host",
-                                printable(at.host), at.port));
-    }
-    on_ready(port);
+    on_ready(*port);
     std::jthread lookout([&](const std::stop_token& ended) {
         while (!ended.stop_requested() && !interrupted()) std::this_thread::sleep_for(kLookout);
         server.stop();

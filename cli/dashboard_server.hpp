@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "run_view.hpp"
+#include "watched_runs.hpp"
 
 namespace wisp::cli {
 
@@ -14,8 +14,8 @@ struct Listening {
 };
 
 /// Serves until the process is interrupted. `on_ready` is told the port when the page can be
-/// opened. kConflict when the port is taken.
-Result<void> serve_dashboard(RunView& view, const Listening& at,
+/// opened. kConflict when the port is taken: no two programs ever share one.
+Result<void> serve_dashboard(WatchedRuns& runs, const Listening& at,
                              const std::function<void(int)>& on_ready);
 
 /// Whether only this machine reaches it.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "diagnostics.hpp"
 #include "run_options.hpp"
 
 namespace wisp::cli {
@@ -66,7 +67,7 @@ void DriveReporter::clear_line() {
 
 void DriveReporter::complain(const std::string& text) {
     clear_line();
-    fmt::print(stderr, "wisp follow: {}\n", text);
+    cli::tell(Level::kWarning, "follow", text);
 }
 
 void DriveReporter::write(const Json& event) {

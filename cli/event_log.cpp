@@ -9,8 +9,8 @@
 #include <system_error>
 #include <utility>
 
-#include "run_options.hpp"
-#include "wisp/control.hpp"
+#include "diagnostics.hpp"
+#include "output.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -21,14 +21,6 @@ Error log_error(const std::string& path, int code) {
                                                         : ErrorKind::kInvalid;
     return {kind, fmt::format("cannot write the log '{}': {}", printable(path),
                               std::generic_category().message(code))};
-}
-
-/// RFC 3339, in UTC.
-std::string timestamp() {
-    const std::int64_t now = system_clock()->now_ms();
-    std::string text = human_time(now);
-    text.replace(text.find(' '), 1, "T");
-    return fmt::format("{}.{:03}Z", text, now % 1000);
 }
 
 }  // namespace
@@ -53,7 +45,7 @@ Result<EventLog> EventLog::open(const std::string& path) {
 }
 
 Result<void> EventLog::write(const nlohmann::ordered_json& event) {
-    nlohmann::ordered_json line = {{"time", timestamp()}};
+    nlohmann::ordered_json line = {{"time", log_time()}};
     line.update(event);
     const std::string text =
         line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
 #include "run_options.hpp"
 
 namespace wisp::cli {
@@ -78,7 +79,7 @@ bool FollowReporter::tell(const FollowEvent& event) {
     }
     clear_line();
     if (event.kind == FollowEvent::Kind::kFault) {
-        fmt::print(stderr, "wisp {}: {}; going on\n", verb_, event.fault);
+        tell_error(Level::kWarning, verb_, event.fault_kind, event.fault + "; going on");
     } else if (!common_.json && !common_.quiet) {
         print_move(event);
     }
@@ -112,7 +113,7 @@ void FollowReporter::print_waiting(const FollowEvent& event) {
 void FollowReporter::tell_failed_command(const Error& error) {
     ++totals_.failed_commands;
     clear_line();
-    fmt::print(stderr, "wisp {}: {}\n", verb_, error.text);
+    tell_error(Level::kError, verb_, error.kind, error.text);
 }
 
 void FollowReporter::finish(const FollowReport& report, bool stopped, double seconds) {

@@ -1,15 +1,21 @@
 #include "metrics.hpp"
 
 #include <fmt/format.h>
+#include <httplib.h>
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <exception>
+#include <thread>
+
+#include "diagnostics.hpp"
+#include "listening.hpp"
+#include "version.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -25,8 +31,7 @@ struct Address {
     std::uint16_t port = 0;
 };
 
-/// Checked letter by letter, since the web server gives commas and trailing letters meanings of
-/// their own.
+/// Names are refused: what they lead to is not for a monitored program to find out.
 Result<Address> parse_address(const std::string& text) {
     const auto wrong = [&] {
         return fail(ErrorKind::kInvalid,
@@ -42,7 +47,10 @@ Result<Address> parse_address(const std::string& text) {
     if (error != std::errc() || stop != end) return wrong();
     if (address.host.empty()) address.host = "0.0.0.0";
     if (address.host == "localhost") address.host = "127.0.0.1";
-    if (address.host.find_first_not_of("0123456789abcdefABCDEF.:[]") != std::string::npos) {
+    if (address.host.starts_with('[') && address.host.ends_with(']')) {
+        address.host = address.host.substr(1, address.host.size() - 2);
+    }
+    if (address.host.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) {
         return wrong();
     }
     return address;
@@ -76,6 +84,13 @@ class Families {
     Labels labels_;
 };
 
+/// What can go wrong and be worked around, so that each is there, as 0, before it first happens:
+/// Prometheus sees no increase in a series that begins at 1.
+constexpr std::array kFaults = {
+    ErrorKind::kNotFound,    ErrorKind::kCorrupt,  ErrorKind::kWrongBase, ErrorKind::kDenied,
+    ErrorKind::kUnavailable, ErrorKind::kConflict, ErrorKind::kForked,    ErrorKind::kGap,
+    ErrorKind::kNoRun,       ErrorKind::kNoSpace};
+
 bool is_verify_failure(ErrorKind kind) {
     return kind == ErrorKind::kCorrupt || kind == ErrorKind::kWrongBase ||
            kind == ErrorKind::kDenied || kind == ErrorKind::kForked;
@@ -83,32 +98,49 @@ bool is_verify_failure(ErrorKind kind) {
 
 class Endpoint : public MetricsEndpoint {
   public:
-    Endpoint(const Address& address, const Labels& labels)
-        : registry_(std::make_shared<prom::Registry>(prom::Registry::InsertBehavior::Merge)),
-          families_(*registry_, labels),
-          exposer_(fmt::format("{}:{}", address.host, address.port), 1) {
-        exposer_.RegisterCollectable(registry_);
-        const auto ports = exposer_.GetListeningPorts();
+    Endpoint(MetricsOf what, const Labels& labels)
+        : registry_(prom::Registry::InsertBehavior::Merge), families_(registry_, labels) {
+        families_
+            .gauge("wisp_build_info", "1, with the version of this program as labels",
+                   {{"version", kVersion}, {"commit", kCommit}})
+            .Set(1);
+        if (what == MetricsOf::kPublisher) {
+            for (const ErrorKind kind : kFaults) publish_failures(kind);
+        } else {
+            for (const ErrorKind kind : kFaults) faults(kind);
+        }
+        // One who scrapes, and one who looks.
+        server_.new_task_queue = [] { return new httplib::ThreadPool(2); };
+        server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+            response.set_content(prom::TextSerializer().Serialize(registry_.Collect()),
+                                 "text/plain; version=0.0.4; charset=utf-8");
+        });
+    }
+    ~Endpoint() override { server_.stop(); }
+
+    Result<void> listen(const Address& address) {
+        const auto port = listen_alone(server_, address.host, address.port);
+        if (!port) return std::unexpected(port.error());
         const std::string host = address.host == "0.0.0.0" ? "127.0.0.1" : address.host;
-        url_ =
-            fmt::format("http://{}:{}/metrics", host, ports.empty() ? address.port : ports.front());
+        url_ = fmt::format("http://{}:{}/metrics",
+                           host.find(':') == std::string::npos ? host : "[" + host + "]", *port);
+        thread_ = std::jthread([this] { server_.listen_after_bind(); });
+        // Before it runs, stop() would be forgotten.
+        while (!server_.is_running()) std::this_thread::yield();
+        return {};
     }
 
     std::string url() const override { return url_; }
 
     void on_event(const FollowEvent& event) override {
         position(event);
+        // A poll that found nothing new is a success too: it says that the replica is current.
+        if (event.kind != FollowEvent::Kind::kFault) succeeded();
         const bool joined = event.kind == FollowEvent::Kind::kJoined;
         if (joined || event.kind == FollowEvent::Kind::kApplied) moved(event, joined);
         if (event.kind != FollowEvent::Kind::kFault) return;
-        const Labels reason = {{"reason", std::string(name_of(event.fault_kind))}};
-        families_.counter("wisp_faults_total", "Failures that were worked around", reason)
-            .Increment();
-        if (!is_verify_failure(event.fault_kind)) return;
-        families_
-            .counter("wisp_verify_failures_total", "Objects or states that were not what they say",
-                     reason)
-            .Increment();
+        faults(event.fault_kind).Increment();
+        if (is_verify_failure(event.fault_kind)) verify_failures(event.fault_kind)->Increment();
     }
 
     void on_head(const CommitSummary& head, std::int64_t age_ms) override {
@@ -123,6 +155,7 @@ class Endpoint : public MetricsEndpoint {
                                {"engine", std::string(name_of(report.kind))}};
         families_.gauge("wisp_server_up", "1 when the server serves what it should", server)
             .Set(report.ok() ? 1 : 0);
+        if (report.ok()) succeeded();
         if (report.served) {
             families_.gauge("wisp_server_step", "The step that the server serves", server)
                 .Set(static_cast<double>(*report.served));
@@ -156,16 +189,37 @@ class Endpoint : public MetricsEndpoint {
             .Increment(static_cast<double>(report.uploaded_bytes));
         families_.gauge("wisp_published_step", "The newest step published")
             .Set(static_cast<double>(report.step));
+        succeeded();
     }
 
-    void on_publish_failure(ErrorKind kind) override {
-        families_
-            .counter("wisp_publish_failures_total", "Publishes that failed",
-                     {{"reason", std::string(name_of(kind))}})
-            .Increment();
-    }
+    void on_publish_failure(ErrorKind kind) override { publish_failures(kind).Increment(); }
 
   private:
+    static Labels reason_of(ErrorKind kind) { return {{"reason", std::string(name_of(kind))}}; }
+
+    prom::Counter* verify_failures(ErrorKind kind) {
+        return &families_.counter("wisp_verify_failures_total",
+                                  "Objects or states that were not what they say", reason_of(kind));
+    }
+
+    prom::Counter& faults(ErrorKind kind) {
+        if (is_verify_failure(kind)) verify_failures(kind);
+        return families_.counter("wisp_faults_total", "Failures that were worked around",
+                                 reason_of(kind));
+    }
+
+    prom::Counter& publish_failures(ErrorKind kind) {
+        return families_.counter("wisp_publish_failures_total", "Publishes that failed",
+                                 reason_of(kind));
+    }
+
+    void succeeded() {
+        families_
+            .gauge("wisp_last_success_timestamp_seconds",
+                   "When this program last did what it is for, since 1970")
+            .Set(static_cast<double>(system_clock()->now_ms()) / 1000);
+    }
+
     void position(const FollowEvent& event) {
         const auto set = [&](const char* name, const char* help, auto value) {
             families_.gauge(name, help).Set(static_cast<double>(value));
@@ -193,26 +247,27 @@ class Endpoint : public MetricsEndpoint {
         families_.counter("wisp_joined_total", "Moves by a whole state").Increment(joined ? 1 : 0);
     }
 
-    std::shared_ptr<prom::Registry> registry_;
+    prom::Registry registry_;
     Families families_;
-    prom::Exposer exposer_;
+    httplib::Server server_;
     std::string url_;
+    std::jthread thread_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::serve(
-    const std::string& address, const std::map<std::string, std::string>& labels) {
+Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::serve(const std::string& address,
+                                                                MetricsOf what,
+                                                                const Labels& labels) {
     const auto parsed = parse_address(address);
     if (!parsed) return std::unexpected(parsed.error());
-    // The library throws when it cannot listen.
-    try {
-        return std::make_unique<Endpoint>(*parsed, labels);
-    } catch (const std::exception& error) {
+    auto endpoint = std::make_unique<Endpoint>(what, labels);
+    if (const auto listening = endpoint->listen(*parsed); !listening) {
         return fail(ErrorKind::kInvalid,
-                    fmt::format("metrics cannot be served on '{}': {}; choose another port",
-                                printable(address), printable(error.what())));
+                    fmt::format("metrics cannot be served: {}; choose another port",
+                                printable(listening.error().text)));
     }
+    return endpoint;
 }
 
 void add_metrics(Command& verb, std::string& address) {
@@ -223,12 +278,12 @@ void add_metrics(Command& verb, std::string& address) {
 
 Result<std::unique_ptr<MetricsEndpoint>> serve_metrics(
     const Common& common, const std::string& verb, const std::string& address,
-    const std::map<std::string, std::string>& labels) {
+    const std::map<std::string, std::string>& labels, MetricsOf what) {
     if (address.empty()) return std::unique_ptr<MetricsEndpoint>();
-    auto endpoint = MetricsEndpoint::serve(address, labels);
+    auto endpoint = MetricsEndpoint::serve(address, what, labels);
     // A port that nobody chose must be told even when everything else is silent.
     if (endpoint && (!common.quiet || address.ends_with(":0"))) {
-        fmt::print(stderr, "wisp {}: metrics at {}\n", verb, (*endpoint)->url());
+        tell(Level::kInfo, verb, "metrics at " + (*endpoint)->url());
     }
     return endpoint;
 }

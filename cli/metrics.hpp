@@ -13,11 +13,15 @@
 
 namespace wisp::cli {
 
+/// Which program is watched: failures that it may have are told from the start.
+enum class MetricsOf { kFollower, kPublisher };
+
 class MetricsEndpoint {
   public:
     /// `labels` go with every metric. kInvalid when nothing can be served there.
     static Result<std::unique_ptr<MetricsEndpoint>> serve(
-        const std::string& address, const std::map<std::string, std::string>& labels);
+        const std::string& address, MetricsOf what,
+        const std::map<std::string, std::string>& labels);
     virtual ~MetricsEndpoint() = default;
 
     /// Where it can be read from this machine.
@@ -37,6 +41,6 @@ void add_metrics(Command& verb, std::string& address);
 /// Nothing when `address` is empty; says on stderr where the metrics are.
 Result<std::unique_ptr<MetricsEndpoint>> serve_metrics(
     const Common& common, const std::string& verb, const std::string& address,
-    const std::map<std::string, std::string>& labels);
+    const std::map<std::string, std::string>& labels, MetricsOf what = MetricsOf::kFollower);
 
 }  // namespace wisp::cli

@@ -7,7 +7,8 @@ void add_metrics(Command&, std::string&) {}
 
 Result<std::unique_ptr<MetricsEndpoint>> serve_metrics(const Common&, const std::string&,
                                                        const std::string&,
-                                                       const std::map<std::string, std::string>&) {
+                                                       const std::map<std::string, std::string>&,
+                                                       MetricsOf) {
     return std::unique_ptr<MetricsEndpoint>();
 }
 

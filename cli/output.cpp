@@ -10,6 +10,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
+
 namespace wisp::cli {
 namespace {
 
@@ -65,7 +67,7 @@ int report_error(const Common& common, const std::string& verb, const Error& err
                     {"message", error.text},
                     {"exit_code", exit_code(error.kind)}});
     }
-    fmt::print(stderr, "wisp {}: {}\n", verb, error.text);
+    tell_error(Level::kError, verb, error.kind, error.text);
     return exit_code(error.kind);
 }
 

@@ -118,14 +118,6 @@ std::optional<std::filesystem::path> optional_path(const std::string& text) {
     return std::filesystem::path(text);
 }
 
-std::string human_age(std::int64_t milliseconds) {
-    const double seconds = static_cast<double>(milliseconds) / 1000;
-    if (seconds < 120) return fmt::format("{:.1f} s", seconds);
-    if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
-    if (seconds < 172'800) return fmt::format("{:.1f} h", seconds / 3600);
-    return fmt::format("{:.1f} d", seconds / 86'400);
-}
-
 std::string human_time(std::int64_t milliseconds) {
     const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
     std::tm broken{};

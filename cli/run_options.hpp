@@ -63,8 +63,6 @@ Result<MaintenanceOptions> maintenance_options(const MaintenanceArguments& argum
 /// An existing checkpoint to start from, if one was named.
 std::optional<std::filesystem::path> optional_path(const std::string& text);
 
-/// "3.2 s", "5 min", "2.0 h" or "4.1 d", for ages.
-std::string human_age(std::int64_t milliseconds);
 /// UTC, to the second.
 std::string human_time(std::int64_t milliseconds);
 

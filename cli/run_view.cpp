@@ -1,28 +1,12 @@
 #include "run_view.hpp"
+#include "verdict_json.hpp"
 #include "version.hpp"
 #include "wisp/run_status.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace wisp::cli {
 namespace {
-
-constexpr std::int64_t kHeadMs = 1'000;       // how old an answer about the head may be
-constexpr std::int64_t kReplicasMs = 2'000;   // about replicas: a listing, and one read for each
-constexpr std::int64_t kStatusMs = 30'000;    // about the rest, while the head stays
-constexpr std::int64_t kCountedMs = 120'000;  // about sizes in the bucket: lists everything
-constexpr std::int64_t kDefaultBeatMs = 30'000;
-constexpr std::int64_t kFreshMs = 10'000;  // a replica may take this long to notice a step
-
-std::int64_t steady_ms() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
-
-bool is_older(const std::optional<std::int64_t>& when, std::int64_t limit) {
-    return !when || steady_ms() - *when >= limit;
-}
 
 const char* name_of_signature(Signer::How how) {
     switch (how) {
@@ -76,66 +60,11 @@ std::string shown_address(const std::string& url) {
 RunView::RunView(std::string url, RunAccess access, ViewOptions options)
     : url_(std::move(url)), access_(std::move(access)), options_(std::move(options)) {}
 
-Result<void> RunView::refresh() {
-    // Some stores count requests, and say how often one may ask.
-    const StoreTerms terms = access_.where.store->terms();
-    if (!is_older(refreshed_ms_, std::max<std::int64_t>(kHeadMs, terms.poll_ms))) return {};
-    const std::uint64_t known = lines_.empty() ? 0 : lines_.back().commit.seq;
-    auto history = read_history(access_.where, known, options_.commits, access_.options);
-    if (!history) return std::unexpected(std::move(history).error());
-    const bool news = !history->lines.empty();
-    if (news) {
-        merged_deltas_ = std::move(history->merged_deltas);
-        full_bytes_ = history->full_bytes;
-    }
-    for (HistoryEntry& line : history->lines) lines_.push_back(std::move(line));
-    while (lines_.size() > options_.commits) lines_.pop_front();
-    if (news || is_older(status_ms_, kStatusMs)) {
-        if (auto read = refresh_status(); !read) return read;
-    }
-    if (is_older(replicas_ms_, terms.few_requests ? kStatusMs : kReplicasMs)) {
-        auto replicas = read_replicas(access_.where, access_.options);
-        if (!replicas) return std::unexpected(std::move(replicas).error());
-        replicas_ = std::move(*replicas);
-        replicas_ms_ = steady_ms();
-    }
-    refreshed_ms_ = steady_ms();
-    return {};
-}
-
-Result<void> RunView::refresh_status() {
-    const bool count = is_older(counted_ms_, kCountedMs);
-    auto status = read_status(access_.where, access_.options, count);
-    if (!status) return std::unexpected(std::move(status).error());
-    if (count) {
-        counted_ms_ = steady_ms();
-    } else {
-        status->stored_objects = status_.stored_objects;
-        status->stored_bytes = status_.stored_bytes;
-    }
-    status_ = std::move(*status);
-    status_ms_ = steady_ms();
-    return {};
-}
-
-const char* RunView::health_of(const ReplicaHealth& replica) const {
-    if (replica.summary.status == "stopped") return "stopped";
-    if (replica.summary.seen_ms > 3 * replica.every_ms.value_or(kDefaultBeatMs)) return "dead";
-    // What it says is as old as its heartbeat: it is behind if a newer step had been there for a
-    // while by then.
-    const std::int64_t heard = access_.options.clock->now_ms() - replica.summary.seen_ms - kFreshMs;
-    const bool behind = std::ranges::any_of(lines_, [&](const HistoryEntry& entry) {
-        return entry.makes_state && entry.commit.seq > replica.summary.seq &&
-               entry.commit.time_ms < heard;
-    });
-    return behind ? "behind" : "ok";
-}
-
 Json RunView::replicas_json() const {
     Json replicas = Json::array();
-    const std::int64_t since = replicas_ms_ ? steady_ms() - *replicas_ms_ : 0;
-    for (ReplicaHealth replica : replicas_) {
-        replica.summary.seen_ms += since;
+    const std::vector<HistoryEntry> commits = judged_commits();
+    const std::int64_t now = access_.options.clock->now_ms();
+    for (const ReplicaHealth& replica : replicas_now()) {
         Json json = {{"id", replica.summary.id},
                      {"seq", replica.summary.seq},
                      {"step", replica.summary.step},
@@ -144,7 +73,7 @@ Json RunView::replicas_json() const {
                      {"every_ms", nullptr},
                      {"pause_ms", nullptr},
                      {"status", replica.summary.status},
-                     {"health", health_of(replica)}};
+                     {"health", name_of(condition_of(replica, commits, now))}};
         if (replica.every_ms) json["every_ms"] = *replica.every_ms;
         if (replica.pause_us) json["pause_ms"] = static_cast<double>(*replica.pause_us) / 1000;
         replicas.push_back(std::move(json));
@@ -152,13 +81,42 @@ Json RunView::replicas_json() const {
     return replicas;
 }
 
-Result<Json> RunView::head() {
+Json RunView::overview() const {
     const std::scoped_lock lock(mutex_);
-    if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
+    const bool known = read_ms_ != 0 || trouble_;
+    Json json = {{"url", shown_address(url_)},
+                 {"run", status_.run},
+                 {"verdict", known ? verdict_json(verdict()) : Json(nullptr)},
+                 {"trouble", trouble_json()},
+                 {"head_step", nullptr},
+                 {"head_age_ms", nullptr},
+                 {"interval_ms", nullptr},
+                 {"replicas", replicas_.size()},
+                 {"lag_steps", 0}};
+    if (const auto usual = usual_interval_ms(judged_commits())) json["interval_ms"] = *usual;
+    if (status_.head) {
+        json["head_step"] = status_.head->step;
+        json["head_age_ms"] = status_.head_age_ms + steady_ms() - *status_ms_;
+    }
+    std::uint64_t lag = 0;
+    for (const ReplicaHealth& replica : replicas_) {
+        if (replica.summary.status != "stopped") lag = std::max(lag, replica.summary.lag_steps);
+    }
+    json["lag_steps"] = lag;
+    return json;
+}
+
+Result<Json> RunView::head() {
+    note_asked();
+    const std::scoped_lock lock(mutex_);
+    if (auto there = require_data(); !there) return std::unexpected(there.error());
     const std::int64_t since = status_ms_ ? steady_ms() - *status_ms_ : 0;
     return Json{{"head_seq", lines_.empty() ? 0 : lines_.back().commit.seq},
                 {"head_age_ms", status_.head ? status_.head_age_ms + since : 0},
                 {"expired", status_.expired},
+                {"verdict", verdict_json(verdict())},
+                {"trouble", trouble_json()},
+                {"read_ms", read_ms_},
                 {"replicas", replicas_json()}};
 }
 
@@ -173,6 +131,7 @@ Result<Json> RunView::run() {
                  {"mode", exclusive ? "exclusive" : "single_writer"},
                  {"wisp_version", kVersion},
                  {"head_step", nullptr},
+                 {"interval_ms", nullptr},
                  {"floor_seq", status_.floor_seq},
                  {"full_bytes", full_bytes_ != 0 ? full_bytes_ : 2 * elements},
                  {"full_bytes_from", full_bytes_ != 0 ? "anchor"
@@ -182,14 +141,19 @@ Result<Json> RunView::run() {
                  {"anchors", Json::array()},
                  {"merged_deltas", Json::array()},
                  {"branches", status_.branches},
-                 {"stored_objects", status_.stored_objects},
-                 {"stored_bytes", status_.stored_bytes},
+                 {"stored_objects", nullptr},
+                 {"stored_bytes", nullptr},
                  {"join_objects", status_.join_objects},
                  {"join_bytes", status_.join_bytes},
                  {"exponents", !options_.work.empty()},
                  {"made_ms", access_.options.clock->now_ms()}};
     json.update(*newest);
     if (status_.head) json["head_step"] = status_.head->step;
+    if (const auto usual = usual_interval_ms(judged_commits())) json["interval_ms"] = *usual;
+    if (counted_ms_) {
+        json["stored_objects"] = status_.stored_objects;
+        json["stored_bytes"] = status_.stored_bytes;
+    }
     for (const AnchorSummary& anchor : status_.anchors) {
         json["anchors"].push_back({{"seq", anchor.seq},
                                    {"step", anchor.step},
@@ -207,8 +171,9 @@ Result<Json> RunView::run() {
 }
 
 Result<Json> RunView::commits(std::uint64_t after) {
+    note_asked();
     const std::scoped_lock lock(mutex_);
-    if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
+    if (auto there = require_data(); !there) return std::unexpected(there.error());
     Json commits = Json::array();
     const HistoryEntry* before = nullptr;
     for (const HistoryEntry& line : lines_) {
@@ -219,18 +184,20 @@ Result<Json> RunView::commits(std::uint64_t after) {
 }
 
 Result<Json> RunView::everything(std::uint64_t steps) {
+    counts_at_once_ = true;
+    if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
     auto about = run();
     if (!about) return about;
     auto log = commits(0);
     if (!log) return log;
+    auto heard = beats(0);
+    if (!heard) return heard;
     auto table = layers(0);
     while (table && (*table)["pending"] != 0) table = layers(0);
     if (!table) return table;
-    Json json = {{"run", std::move(*about)},
-                 {"commits", (*log)["commits"]},
-                 {"layers", std::move(*table)},
-                 {"steps", Json::object()},
-                 {"exponents", Json::object()}};
+    Json json = {{"run", std::move(*about)},    {"commits", (*log)["commits"]},
+                 {"layers", std::move(*table)}, {"beats", std::move(*heard)},
+                 {"steps", Json::object()},     {"exponents", Json::object()}};
     std::vector<std::uint64_t> wanted;
     for (const Json& commit : json["commits"]) {
         if (commit["delta_bytes"] != 0) wanted.push_back(commit["seq"].get<std::uint64_t>());

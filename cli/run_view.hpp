@@ -1,9 +1,11 @@
-// What a page shows of a run, as JSON: read when it is asked for, kept, and only what is new read
-// again. doc/dashboard.md describes the answers.
+// What a page shows of a run, as JSON: read by refresh(), kept, and only what is new read again.
+// doc/dashboard.md describes the answers.
 //
-// May be called from any number of threads; who asks for what is being read waits for it.
+// May be called from any number of threads. Answers come from memory and never wait for a bucket,
+// save those that look into deltas; what could not be read leaves the old answers in place.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -14,7 +16,7 @@
 #include <vector>
 
 #include "run_options.hpp"
-#include "wisp/history.hpp"
+#include "wisp/vitals.hpp"
 
 namespace wisp::cli {
 
@@ -30,9 +32,19 @@ class RunView {
   public:
     RunView(std::string url, RunAccess access, ViewOptions options);
 
+    /// Reads what is new, if the answers are old enough for that. The bucket is listed for sizes
+    /// only once they were asked for.
+    Result<void> refresh();
+    /// When somebody last asked for more than the overview; steady milliseconds, 0: never.
+    std::int64_t asked_ms() const { return asked_ms_; }
+
+    /// One line among several runs. Never an error: what is wrong is in it.
+    Json overview() const;
     Result<Json> run();
     Result<Json> head();
     Result<Json> commits(std::uint64_t after);
+    /// Of each replica the heartbeats that were seen after `after_ms`.
+    Result<Json> beats(std::int64_t after_ms);
     /// Reads deltas for a second or so, newest first; `pending` says how many are left. `cursor` is
     /// that of the answer before, 0 for everything.
     Result<Json> layers(std::uint64_t cursor);
@@ -51,10 +63,18 @@ class RunView {
     };
     using Cache = std::deque<std::pair<std::uint64_t, Json>>;
 
-    Result<void> refresh();
-    Result<void> refresh_status();
+    void note_asked();
+    bool may_count() const;
+    Result<void> read_news();
+    Result<void> read_state();
+    Result<void> read_heartbeats();
+    void keep_beats();
+    Result<void> require_data() const;
+    RunVerdict verdict() const;
+    std::vector<HistoryEntry> judged_commits() const;
+    Json trouble_json() const;
     Json replicas_json() const;
-    const char* health_of(const ReplicaHealth& replica) const;
+    std::vector<ReplicaHealth> replicas_now() const;
     std::vector<std::uint64_t> unread_steps();
     void keep_survey(std::uint64_t seq, std::uint64_t step, const Result<FileReport>& report);
     std::size_t layer_index(const std::string& name);
@@ -62,13 +82,21 @@ class RunView {
     const std::string url_;
     const RunAccess access_;
     const ViewOptions options_;
+    std::atomic<std::int64_t> asked_ms_{0};
+    std::atomic<std::int64_t> first_asked_ms_{0};
+    bool counts_at_once_ = false;
 
-    std::mutex mutex_;  // guards what follows, up to the next mutex
+    std::mutex refresh_mutex_;  // held while a bucket is asked
+    mutable std::mutex mutex_;  // guards what follows, up to the next mutex
     std::deque<HistoryEntry> lines_;
     std::vector<MergedDeltaSummary> merged_deltas_;
     std::uint64_t full_bytes_ = 0;
     RunStatus status_;
     std::vector<ReplicaHealth> replicas_;
+    std::map<std::string, std::deque<BeatSample>> beats_;
+    std::optional<Error> trouble_;
+    std::int64_t trouble_since_ms_ = 0;  // since 1970
+    std::int64_t read_ms_ = 0;           // since 1970; when all was last read, 0: never
     std::optional<std::int64_t> refreshed_ms_;
     std::optional<std::int64_t> status_ms_;
     std::optional<std::int64_t> counted_ms_;
@@ -90,6 +118,8 @@ class RunView {
     Cache exponents_;
 };
 
+/// Milliseconds of a clock that is never set.
+std::int64_t steady_ms();
 /// An address without what may be secret in it: user, password, query.
 std::string shown_address(const std::string& url);
 

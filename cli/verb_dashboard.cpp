@@ -12,21 +12,26 @@ namespace {
 
 struct DashboardArguments {
     Common common;
-    std::string run;
+    std::vector<std::string> runs;
     Listening at{"127.0.0.1", 8400};
     ViewOptions view;
     TrustArguments trust;
 };
 
-void announce(const DashboardArguments& arguments, int port) {
+void announce(const DashboardArguments& arguments, std::size_t runs, int port) {
     const std::string& host = arguments.at.host;
     const std::string address = fmt::format(
         "http://{}:{}/", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
     if (arguments.common.json) {
-        print_json({{"verb", "dashboard"}, {"ok", true}, {"address", address}, {"port", port}});
+        print_json({{"verb", "dashboard"},
+                    {"ok", true},
+                    {"address", address},
+                    {"port", port},
+                    {"runs", runs}});
     } else if (!arguments.common.quiet) {
-        fmt::print("{} shows {}; Ctrl-C ends it\n", address,
-                   printable(shown_address(arguments.run)));
+        const std::string what =
+            runs == 1 ? printable(shown_address(arguments.runs.front())) : counted(runs, "run");
+        fmt::print("{} shows {}; Ctrl-C ends it\n", address, what);
         if (!is_loopback(host)) {
             fmt::print("anybody who reaches this machine can read it: there is no password\n");
         }
@@ -36,17 +41,13 @@ void announce(const DashboardArguments& arguments, int port) {
 }
 
 int run(const DashboardArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.trust);
-    if (!access) return report_error(arguments.common, "dashboard", access.error());
     ViewOptions options = arguments.view;
     options.threads = arguments.common.threads;
-    RunView view(arguments.run, std::move(*access), options);
     // An address without a run is said here rather than on a page.
-    if (const auto first = view.head(); !first) {
-        return report_error(arguments.common, "dashboard", first.error());
-    }
-    const auto served =
-        serve_dashboard(view, arguments.at, [&](int port) { announce(arguments, port); });
+    const auto runs = WatchedRuns::open(arguments.runs, arguments.trust, options);
+    if (!runs) return report_error(arguments.common, "dashboard", runs.error());
+    const auto served = serve_dashboard(
+        **runs, arguments.at, [&](int port) { announce(arguments, (*runs)->size(), port); });
     if (!served) return report_error(arguments.common, "dashboard", served.error());
     return 0;
 }
@@ -54,9 +55,11 @@ int run(const DashboardArguments& arguments) {
 }  // namespace
 
 void add_dashboard(Command& app, Outcome& outcome) {
-    auto* verb = app.add_subcommand("dashboard", "Show a run in the browser, live");
+    auto* verb = app.add_subcommand("dashboard", "Show runs in the browser, live");
     auto arguments = std::make_shared<DashboardArguments>();
-    verb->add_option("run", arguments->run, "Address of the run")->required();
+    verb->add_option("run", arguments->runs,
+                     "Address of a run, several of them, or a prefix with runs under it")
+        ->required();
     verb->add_option("--port", arguments->at.port, "Port to listen on; 0: any that is free")
         ->check(in_range(0, 65535))
         ->capture_default_str();
@@ -80,8 +83,14 @@ void add_dashboard(Command& app, Outcome& outcome) {
 Examples:
   wisp dashboard s3://weights/qwen-rl
   wisp dashboard /shared/runs/a --port 0
+  wisp dashboard s3://weights/runs    all runs under it, with an overview
   ssh -L 8400:127.0.0.1:8400 trainer    and 'wisp dashboard RUN' there)");
-    verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
+    verb->callback([arguments, &outcome] {
+        if (arguments->runs.size() > 1 && !arguments->trust.run.empty()) {
+            refuse_usage("--run", "several runs cannot all be this one; name a single address");
+        }
+        outcome.exit_code = run(*arguments);
+    });
 }
 
 }  // namespace wisp::cli

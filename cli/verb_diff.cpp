@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
 #include "layers.hpp"
 #include "schema_difference.hpp"
 #include "temporary_folder.hpp"
@@ -119,6 +120,7 @@ int run(const DiffArguments& arguments) {
 void add_common(Command& verb, Common& common, bool parallel) {
     verb.add_flag("--json", common.json, "Print the result as one line of JSON");
     verb.add_flag("-q,--quiet", common.quiet, "Print nothing but errors");
+    add_log_format(verb);
     if (parallel) {
         verb.add_option("--threads", common.threads, "Threads to use; one per core by default")
             ->check(in_range(1, 1024));

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "diagnostics.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
 
@@ -55,8 +56,9 @@ void print_scrubbed(const ScrubArguments& arguments, const ScrubReport& report, 
         return;
     }
     for (const ScrubFinding& finding : report.findings) {
-        fmt::print(stderr, "wisp scrub: {}: {}; {}\n", printable(finding.what),
-                   printable(finding.problem), printable(finding.cure));
+        tell(Level::kError, "scrub",
+             fmt::format("{}: {}; {}", printable(finding.what), printable(finding.problem),
+                         printable(finding.cure)));
     }
     if (arguments.common.quiet) return;
     fmt::print(

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "duration.hpp"
 #include "run_options.hpp"
 #include "verbs.hpp"
+#include "verdict_json.hpp"
 #include "wisp/run_status.hpp"
 
 namespace wisp::cli {
@@ -13,17 +17,24 @@ namespace {
 struct StatusArguments {
     Common common;
     std::string run;
+    bool check = false;
+    Milliseconds max_age{0};
+    std::optional<std::uint64_t> max_lag;
     TrustArguments trust;
 };
+
+// As Nagios, Icinga and their like read them.
+constexpr int kUnknown = 3;
 
 const char* mode_name(CommitMode mode) {
     return mode == CommitMode::kExclusive ? "exclusive" : "single-writer";
 }
 
-nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) {
+nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, bool counted) {
     nlohmann::ordered_json json = {{"verb", "status"},
                                    {"ok", true},
                                    {"url", url},
+                                   {"verdict", verdict_json(status.verdict)},
                                    {"run", status.run},
                                    {"mode", mode_name(status.mode)},
                                    {"codec", name_of(status.codec)},
@@ -33,12 +44,16 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) 
                                    {"floor_seq", status.floor_seq},
                                    {"anchors", nlohmann::ordered_json::array()},
                                    {"merged_deltas", status.merged_deltas},
-                                   {"stored_objects", status.stored_objects},
-                                   {"stored_bytes", status.stored_bytes},
+                                   {"stored_objects", nullptr},
+                                   {"stored_bytes", nullptr},
                                    {"join_bytes", status.join_bytes},
                                    {"join_objects", status.join_objects},
                                    {"replicas", nlohmann::ordered_json::array()},
                                    {"branches", status.branches}};
+    if (counted) {
+        json["stored_objects"] = status.stored_objects;
+        json["stored_bytes"] = status.stored_bytes;
+    }
     if (status.head) {
         json["head"] = {{"seq", status.head->seq},       {"epoch", status.head->epoch},
                         {"step", status.head->step},     {"kind", name_of(status.head->kind)},
@@ -96,6 +111,12 @@ std::string signature_text(const RunStatus& status, const TrustArguments& trust)
 void print_status(const std::string& url, const RunStatus& status, const TrustArguments& trust) {
     fmt::print("{}: run {}, {}, {}{}\n", printable(url), printable(status.run),
                mode_name(status.mode), name_of(status.codec), signature_text(status, trust));
+    const RunVerdict& verdict = status.verdict;
+    fmt::print("verdict   {}: {}\n", colour_of(verdict.severity), printable(verdict.text));
+    for (std::size_t i = 1; i < verdict.concerns.size(); ++i) {
+        fmt::print("          {}: {}\n", colour_of(verdict.concerns[i].severity),
+                   printable(verdict.concerns[i].text));
+    }
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {} deltas\n", status.merged_deltas);
@@ -113,17 +134,54 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     }
 }
 
-int run(const StatusArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.trust);
-    if (!access) return report_error(arguments.common, "status", access.error());
-    const auto status = read_status(access->where, access->options);
-    if (!status) return report_error(arguments.common, "status", status.error());
+/// One line on stdout, as monitoring systems read it: verdict, then figures after a bar.
+void print_check(const RunVerdict& verdict, bool unknown, const RunStatus* status) {
+    std::string word = unknown ? "unknown" : std::string(name_of(verdict.severity));
+    for (char& c : word) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    std::string text = printable(verdict.text);
+    // A bar would begin the figures.
+    std::ranges::replace(text, '|', '/');
+    fmt::print("WISP {} - {}", word, text);
+    if (status != nullptr && status->head) {
+        std::uint64_t lag = 0;
+        for (const ReplicaSummary& replica : status->replicas) {
+            if (replica.status != "stopped") lag = std::max(lag, replica.lag_steps);
+        }
+        fmt::print(" | step={} age={:.1f}s lag={} replicas={}", status->head->step,
+                   static_cast<double>(status->head_age_ms) / 1000, lag, status->replicas.size());
+    }
+    fmt::print("\n");
+}
+
+int refuse(const StatusArguments& arguments, const Error& error) {
+    if (!arguments.check) return report_error(arguments.common, "status", error);
+    // Whether the run is well cannot be said of a store that does not answer, or of a wrong call.
+    const bool unknown = error.kind == ErrorKind::kUnavailable || error.kind == ErrorKind::kInvalid;
+    const RunVerdict verdict = verdict_of(error);
     if (arguments.common.json) {
-        print_json(to_json(arguments.run, *status));
+        report_error(arguments.common, "status", error);
+    } else if (!arguments.common.quiet) {
+        print_check(verdict, unknown, nullptr);
+    }
+    return unknown ? kUnknown : static_cast<int>(verdict.severity);
+}
+
+int run(const StatusArguments& arguments) {
+    VerdictLimits limits{std::nullopt, arguments.max_lag};
+    if (arguments.max_age.count() > 0) limits.age_ms = arguments.max_age.count();
+    auto access = open_run(arguments.run, arguments.trust);
+    if (!access) return refuse(arguments, access.error());
+    // What is stored is no matter of health, and costs a listing of the bucket.
+    const auto status = read_status(access->where, access->options, !arguments.check, limits);
+    if (!status) return refuse(arguments, status.error());
+    if (arguments.common.json) {
+        print_json(to_json(arguments.run, *status, !arguments.check));
+    } else if (arguments.check && !arguments.common.quiet) {
+        print_check(status->verdict, false, &*status);
     } else if (!arguments.common.quiet) {
         print_status(arguments.run, *status, arguments.trust);
     }
-    return 0;
+    return arguments.check ? static_cast<int>(status->verdict.severity) : 0;
 }
 
 }  // namespace
@@ -132,10 +190,19 @@ void add_status(Command& app, Outcome& outcome) {
     auto* verb = app.add_subcommand("status", "Show where a run stands, and who follows it");
     auto arguments = std::make_shared<StatusArguments>();
     verb->add_option("run", arguments->run, "Address of the run")->required();
+    verb->add_flag("--check", arguments->check,
+                   "One line for monitoring systems; exits with 0 (ok), 1 (warning), 2 (critical) "
+                   "or 3 (unknown)");
+    add_duration(*verb, "--max-age", arguments->max_age,
+                 "Critical when the newest step is older than this", Milliseconds(1));
+    verb->add_option("--max-lag", arguments->max_lag,
+                     "Critical when a replica is more than N steps behind")
+        ->type_name("N");
     add_trust(*verb, arguments->trust);
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
   wisp status s3://weights/qwen-rl
+  wisp status s3://weights/qwen-rl --check --max-age 10m
   wisp status /shared/runs/a --json)");
     verb->callback([arguments, &outcome] { outcome.exit_code = run(*arguments); });
 }

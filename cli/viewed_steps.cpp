@@ -79,7 +79,7 @@ Result<Json> RunView::layers(std::uint64_t cursor) {
     std::map<std::uint64_t, std::uint64_t> steps;
     {
         const std::scoped_lock lock(mutex_);
-        if (auto read = refresh(); !read) return std::unexpected(std::move(read).error());
+        if (auto there = require_data(); !there) return std::unexpected(there.error());
         for (const HistoryEntry& entry : lines_) steps[entry.commit.seq] = entry.commit.step;
     }
     const std::scoped_lock lock(layers_mutex_);

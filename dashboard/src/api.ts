@@ -49,6 +49,46 @@ export interface Replica {
   health: "ok" | "behind" | "dead" | "stopped";
 }
 
+export interface Concern {
+  severity: "ok" | "warning" | "critical";
+  cause: string;
+  text: string;
+}
+
+/** How the run is, as `wisp status` says it too. */
+export interface Verdict {
+  severity: "ok" | "warning" | "critical";
+  text: string;
+  concerns: Concern[];
+}
+
+/** What the server could not read, while it goes on showing what it read before. */
+export interface Trouble {
+  error: string;
+  message: string;
+  since_ms: number;
+  read_ms: number;
+}
+
+/** One run among several. */
+export interface RunLine {
+  id: number;
+  url: string;
+  run: string;
+  verdict: Verdict | null;
+  trouble: Trouble | null;
+  head_step: number | null;
+  head_age_ms: number | null;
+  interval_ms: number | null;
+  replicas: number;
+  lag_steps: number;
+}
+
+export interface Beats {
+  kept_ms: number;
+  replicas: { id: string; beats: [heard_ms: number, lag_steps: number, pause_ms: number | null][] }[];
+}
+
 export interface Run {
   url: string;
   run: string;
@@ -58,6 +98,7 @@ export interface Run {
   head_step: number | null;
   head_age_ms: number;
   expired: boolean;
+  interval_ms: number | null;
   floor_seq: number;
   full_bytes: number;
   full_bytes_from: "anchor" | "estimate" | "unknown";
@@ -65,11 +106,14 @@ export interface Run {
   anchors: Anchor[];
   merged_deltas: MergedDelta[];
   branches: string[];
-  stored_objects: number;
-  stored_bytes: number;
+  stored_objects: number | null;
+  stored_bytes: number | null;
   join_objects: number;
   join_bytes: number;
   replicas: Replica[];
+  verdict: Verdict;
+  trouble: Trouble | null;
+  read_ms: number;
   exponents: boolean;
   made_ms: number;
 }
@@ -78,6 +122,9 @@ export interface Head {
   head_seq: number;
   head_age_ms: number;
   expired: boolean;
+  verdict: Verdict;
+  trouble: Trouble | null;
+  read_ms: number;
   replicas: Replica[];
 }
 
@@ -134,6 +181,7 @@ interface Report {
   run: Run;
   commits: Commit[];
   layers: Layers;
+  beats: Beats;
   steps: Record<string, StepDetail>;
   exponents: Record<string, Exponents>;
 }
@@ -175,19 +223,31 @@ function kept<T>(table: Record<string, T>, seq: number, what: string): T {
   return found;
 }
 
-export const api = {
-  run: async (): Promise<Run> => report?.run ?? (await get<Run>("api/run")),
-  head: (): Promise<Head> => get<Head>("api/head"),
-  commits: async (after: number): Promise<Commit[]> =>
-    report?.commits ?? (await get<{ commits: Commit[] }>(`api/commits?after=${after}`)).commits,
-  layers: async (cursor: number): Promise<Layers> =>
-    report?.layers ?? (await get<Layers>(`api/layers?cursor=${cursor}`)),
-  step: async (seq: number): Promise<StepDetail> =>
-    report
-      ? kept(report.steps, seq, "This report does not hold the details of this step.")
-      : await get<StepDetail>(`api/commits/${seq}`),
-  exponents: async (seq: number): Promise<Exponents> =>
-    report
-      ? kept(report.exponents, seq, "This report was made without --work, so exponents were not counted.")
-      : await get<Exponents>(`api/commits/${seq}/exponents`),
-};
+export async function runLines(): Promise<RunLine[]> {
+  return report ? [] : (await get<{ runs: RunLine[] }>("api/runs")).runs;
+}
+
+/** The questions about one run. */
+export function apiOf(id: number) {
+  const at = `api/runs/${id}`;
+  return {
+    run: async (): Promise<Run> => report?.run ?? (await get<Run>(`${at}/run`)),
+    head: (): Promise<Head> => get<Head>(`${at}/head`),
+    commits: async (after: number): Promise<Commit[]> =>
+      report?.commits ?? (await get<{ commits: Commit[] }>(`${at}/commits?after=${after}`)).commits,
+    beats: async (after: number): Promise<Beats> =>
+      report?.beats ?? (await get<Beats>(`${at}/beats?after=${after}`)),
+    layers: async (cursor: number): Promise<Layers> =>
+      report?.layers ?? (await get<Layers>(`${at}/layers?cursor=${cursor}`)),
+    step: async (seq: number): Promise<StepDetail> =>
+      report
+        ? kept(report.steps, seq, "This report does not hold the details of this step.")
+        : await get<StepDetail>(`${at}/commits/${seq}`),
+    exponents: async (seq: number): Promise<Exponents> =>
+      report
+        ? kept(report.exponents, seq, "This report was made without --work, so exponents were not counted.")
+        : await get<Exponents>(`${at}/commits/${seq}/exponents`),
+  };
+}
+
+export type Api = ReturnType<typeof apiOf>;

@@ -1,9 +1,10 @@
 // The log: every commit names the one before by its hash.
 
-import { useState } from "preact/hooks";
+import { useContext, useState } from "preact/hooks";
 
 import type { Commit, Run } from "./api";
 import { bytes, clock, plural, share, short, whole } from "./format";
+import { Home } from "./place";
 
 const SIGNATURES: Record<Commit["signature"], string> = {
   unsigned: "unsigned",
@@ -19,6 +20,7 @@ function Link({ commit }: { commit: Commit }) {
 }
 
 export function Chain({ run, commits }: { run: Run; commits: Commit[] }) {
+  const home = useContext(Home);
   const [shown, setShown] = useState(25);
   const newest = [...commits].reverse();
   const broken = commits.filter((c) => c.follows === false).length;
@@ -69,7 +71,7 @@ export function Chain({ run, commits }: { run: Run; commits: Commit[] }) {
                 <td class="number">{whole(c.seq)}</td>
                 <td class="number">
                   {c.delta_bytes > 0 ? (
-                    <a href={`#/step/${c.seq}`} aria-label={`Step ${c.step} in detail`}>
+                    <a href={`#${home}/step/${c.seq}`} aria-label={`Step ${c.step} in detail`}>
                       {whole(c.step)}
                     </a>
                   ) : (

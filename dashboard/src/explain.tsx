@@ -4,10 +4,23 @@
 import * as Plot from "@observablehq/plot";
 import { useState } from "preact/hooks";
 
-import { bytes, duration, percent, plural, power, ratio, share, spaced, tick, whole } from "./format";
-import { APPLY_SECONDS, CHANGED_SHARE, DELTA_BYTES, DIFF_SECONDS, MODEL_BYTES } from "./measured";
+import { bytes, decades, duration, percent, plural, power, ratio, share, spaced, tick, whole } from "./format";
+import {
+  APPLY_SECONDS,
+  CHANGED_SHARE,
+  COMMIT_SECONDS,
+  DELTA_BYTES,
+  ENGINE_BYTES,
+  ENGINE_CHANGED_SHARE,
+  LOADER_SECONDS,
+  MODEL_BYTES,
+  PAUSE_SECONDS,
+} from "./measured";
 import { Chart } from "./plot";
 import { changedShare, type Size, sizes } from "./rounding";
+
+/** Shares below this are not drawn. */
+const FAINTEST = 1e-6;
 
 interface SliderProps {
   name: string;
@@ -56,40 +69,46 @@ function Rounding() {
       <p role="status">
         <strong data-figure="rounding">{share(changed, 1)}</strong> of the weights change in a step.
       </p>
+      <ul class="legend" aria-hidden="true">
+        <li class="all line">all weights</li>
+        <li class="delta line">those that change</li>
+      </ul>
       <Chart<Size>
         label={`Weights by size; ${share(changed, 1)} of them change at a learning rate of ${rate.toExponential(1)}`}
-        height={250}
+        height={260}
         watch={[exponent]}
-        options={(width) => ({
-          marginLeft: 56,
-          marginBottom: 40,
-          x: { type: "band", label: "size of the weight", tickFormat: power, ticks: spaced(all.map((s) => s.binade), width) },
-          y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
-          marks: [
-            Plot.barY(all, { x: "binade", y: "weights", fill: "var(--quiet)", insetLeft: 1, insetRight: 1 }),
-            Plot.barY(all, {
-              x: "binade",
-              y: (s: Size) => s.weights * s.chance,
-              fill: "var(--delta)",
-              insetLeft: 1,
-              insetRight: 1,
-            }),
-            Plot.text(all, {
-              x: "binade",
-              y: "weights",
-              dy: -8,
-              fontSize: 10,
-              fill: "currentColor",
-              text: (s: Size) => (s.weights > 0.004 && width > 600 ? share(s.chance, 1) : ""),
-            }),
-          ],
-        })}
+        options={(width) => {
+          const rows = all.filter((s) => s.weights >= 1e-4);
+          const seen = rows.filter((s) => s.weights * s.chance >= FAINTEST);
+          const ticks = decades(FAINTEST, 1);
+          return {
+            marginLeft: 62,
+            marginTop: 28,
+            marginBottom: 40,
+            x: { type: "point", label: "size of the weight", tickFormat: power, domain: rows.map((s) => s.binade), ticks: spaced(rows.map((s) => s.binade), width) },
+            y: { type: "log", domain: [FAINTEST, 1], axis: null },
+            marks: [
+              Plot.gridY(ticks),
+              Plot.axisY(ticks, { label: "share of all weights (log)", text: ticks.map(percent) }),
+              Plot.line(rows, { x: "binade", y: "weights", stroke: "var(--soft)", strokeWidth: 1.5, marker: "dot" }),
+              Plot.line(seen, { x: "binade", y: (s: Size) => s.weights * s.chance, stroke: "var(--delta)", strokeWidth: 2.5, marker: "dot" }),
+              Plot.tip(
+                rows,
+                Plot.pointerX({
+                  x: "binade",
+                  y: "weights",
+                  fill: "var(--card)",
+                  title: (s: Size) => `${power(s.binade)} to ${power(s.binade + 1)}\n${share(s.weights, 1)} of all weights\n${share(s.chance, 1)} of these change`,
+                }),
+              ),
+            ],
+          };
+        }}
       />
       <p class="note">
         Computed: weights from a normal distribution of width 0.035, as in a language model's matrices; moves of the
         learning rate times a ratio of spread 0.22, as noisy gradients give it. The step that is measured below was
-        made the same way, and changed {share(CHANGED_SHARE, 1)}. Grey: all weights of that size; coloured: those that change. The
-        steps of a run show the same picture, counted.
+        made the same way, and changed {share(CHANGED_SHARE, 1)}. The steps of a run show the same picture, counted.
       </p>
     </section>
   );
@@ -137,9 +156,10 @@ function Bucket() {
         watch={[steps, every]}
         options={() => ({
           marginLeft: 62,
-          marginBottom: 36,
+          marginTop: 28,
+          marginBottom: 40,
           x: { label: "step" },
-          y: { label: null, grid: true, tickFormat: tick, ticks: 5 },
+          y: { label: "bytes in the bucket", grid: true, tickFormat: tick, ticks: 5 },
           marks: [
             Plot.areaY(history, { x: "step", y: "anchors", fill: "var(--anchor)", curve: "step-after" }),
             Plot.areaY(history, {
@@ -153,7 +173,7 @@ function Bucket() {
         })}
       />
       <p class="note">
-        Measured sizes of a 0.6B model: {bytes(MODEL_BYTES)} whole, {bytes(DELTA_BYTES)} a delta (
+        Measured sizes of a 0.6B model: {bytes(MODEL_BYTES)} whole, {bytes(DELTA_BYTES)} a delta of a compact run (
         {share(CHANGED_SHARE, 1)} changed). Nothing merged or removed in this picture.
       </p>
     </section>
@@ -168,7 +188,7 @@ function Sync() {
   // The sender's link carries one copy for each replica, or one for the bucket; the others pull.
   const rows = [
     { how: "broadcast", part: "send the whole model to each", seconds: replicas * seconds(MODEL_BYTES), kind: "full" },
-    { how: "wisp", part: "find what changed", seconds: DIFF_SECONDS, kind: "merged" },
+    { how: "wisp", part: "find, code and commit what changed", seconds: COMMIT_SECONDS, kind: "merged" },
     { how: "wisp", part: "upload once", seconds: seconds(DELTA_BYTES), kind: "delta" },
     { how: "wisp", part: "each downloads", seconds: seconds(DELTA_BYTES), kind: "delta" },
     { how: "wisp", part: "apply", seconds: APPLY_SECONDS, kind: "anchor" },
@@ -199,7 +219,7 @@ function Sync() {
       </p>
       <ul class="legend" aria-hidden="true">
         <li class="full">whole model</li>
-        <li class="merged">find what changed</li>
+        <li class="merged">find and code what changed</li>
         <li class="delta">upload, download</li>
         <li class="anchor">apply</li>
       </ul>
@@ -209,7 +229,7 @@ function Sync() {
         watch={[replicas, log]}
         options={() => ({
           marginLeft: 76,
-          marginBottom: 36,
+          marginBottom: 40,
           x: { label: "seconds", grid: true },
           y: { label: null, domain: ["broadcast", "wisp"] },
           marks: [
@@ -217,7 +237,11 @@ function Sync() {
           ],
         })}
       />
-      <p class="note">Times to find and to apply are measured on two cores; the links are computed from the sizes above.</p>
+      <p class="note">
+        Measured on two cores, in a compact run: {duration(1000 * COMMIT_SECONDS)} from the trainer's call to the commit, and{" "}
+        {duration(1000 * APPLY_SECONDS)} from there to the replica's memory, decoded and proven; the links are computed
+        from the sizes above.
+      </p>
     </section>
   );
 }
@@ -225,20 +249,26 @@ function Sync() {
 function Pauses() {
   const [between, setBetween] = useState(20);
   const [log, setLog] = useState(9);
-  const whole_s = (8 * MODEL_BYTES) / 10 ** log;
-  const rows: { how: string; from: number; to: number; kind: string }[] = [];
   const horizon = 120;
+  const ways = [
+    { how: "broadcast", seconds: (8 * ENGINE_BYTES) / 10 ** log, kind: "full" },
+    { how: "patch loader", seconds: LOADER_SECONDS, kind: "anchor" },
+    { how: "wisp", seconds: PAUSE_SECONDS, kind: "delta" },
+  ];
+  const rows: { how: string; from: number; to: number; kind: string }[] = [];
   for (let at = between; at < horizon; at += between) {
-    rows.push({ how: "broadcast", from: at, to: Math.min(at + whole_s, at + between, horizon), kind: "full" });
-    rows.push({ how: "wisp", from: at, to: Math.min(at + APPLY_SECONDS, at + between, horizon), kind: "anchor" });
+    for (const { how, seconds, kind } of ways) {
+      rows.push({ how, from: at, to: Math.min(at + seconds, at + between, horizon), kind });
+    }
   }
-  const lost = (seconds: number) => Math.min(1, seconds / between);
+  const lost = (seconds: number) => share(Math.min(1, seconds / between), 1);
+  const told = ways.map(({ how, seconds }) => `${how} ${lost(seconds)}`).join(", ");
   return (
     <section aria-labelledby="pauses-title">
       <h2 id="pauses-title">4. When generation stands still</h2>
       <p>
-        Fetching and checking happen while tokens are generated. Only the apply needs the engine to stand still; a
-        broadcast stops it for as long as the transfer takes.
+        Fetching, checking and decoding happen while tokens are generated. Only putting the new values in place needs
+        the engine to stand still; a broadcast stops it for as long as the transfer takes.
       </p>
       <div class="controls">
         <Slider name="A step every" min={2} max={60} step={1} value={between} text={`${between} s`} onChange={setBetween} />
@@ -252,27 +282,40 @@ function Pauses() {
           onChange={setLog}
         />
       </div>
-      <p role="status">
-        Time lost to pauses: broadcast {share(lost(whole_s), 1)}, wisp {share(lost(APPLY_SECONDS), 1)}.
+      <p role="status" data-figure="pauses">
+        Time lost to pauses: {told}.
       </p>
       <Chart
-        label={`Pauses in two minutes: broadcast loses ${share(lost(whole_s), 1)} of the time, wisp ${share(lost(APPLY_SECONDS), 1)}`}
-        height={150}
+        label={`Pauses in two minutes; time lost: ${told}`}
+        height={180}
         watch={[between, log]}
-        options={() => ({
-          marginLeft: 76,
-          marginBottom: 36,
-          x: { label: "seconds", domain: [0, horizon] },
-          y: { label: null, domain: ["broadcast", "wisp"] },
-          marks: [
-            Plot.barX(["broadcast", "wisp"], { x1: 0, x2: horizon, y: (h: string) => h, fill: "var(--quiet)", fillOpacity: 0.45, insetTop: 6, insetBottom: 6 }),
-            Plot.barX(rows, { x1: "from", x2: "to", y: "how", fill: (r: (typeof rows)[number]) => `var(--${r.kind})`, insetTop: 6, insetBottom: 6 }),
-          ],
-        })}
+        options={(width) => {
+          // A pause of milliseconds would be thinner than a hair.
+          const thin = (2.5 * horizon) / Math.max(1, width - 110);
+          return {
+            marginLeft: 92,
+            marginBottom: 40,
+            x: { label: "seconds", domain: [0, horizon] },
+            y: { label: null, domain: ways.map((way) => way.how), tickSize: 0 },
+            marks: [
+              Plot.barX(ways, { x1: 0, x2: horizon, y: "how", fill: "var(--quiet)", fillOpacity: 0.45, insetTop: 6, insetBottom: 6 }),
+              Plot.barX(rows, {
+                x1: "from",
+                x2: (r: (typeof rows)[number]) => Math.max(r.to, r.from + thin),
+                y: "how",
+                fill: (r: (typeof rows)[number]) => `var(--${r.kind})`,
+                insetTop: 6,
+                insetBottom: 6,
+              }),
+            ],
+          };
+        }}
       />
       <p class="note">
-        Coloured: standing still. The apply is the measured {duration(1000 * APPLY_SECONDS)} for a 0.6B model in memory
-        on two cores, decoding included.
+        Coloured: standing still, drawn at least two pixels wide. Measured on a vLLM engine of{" "}
+        {bytes(ENGINE_BYTES)} on two cores, {share(ENGINE_CHANGED_SHARE, 1)} changed per step: wisp{" "}
+        {duration(1000 * PAUSE_SECONDS)}, the same changes through vLLM's own patch loader{" "}
+        {duration(1000 * LOADER_SECONDS)}. The broadcast is computed from the size and the link.
       </p>
     </section>
   );

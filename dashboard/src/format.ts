@@ -25,6 +25,32 @@ export function decades(low: number, high: number): number[] {
   return found.filter((value) => value >= low && value <= high);
 }
 
+/** Round spans of time in milliseconds between two bounds, for a logarithmic axis. */
+export function durations(low: number, high: number): number[] {
+  const second = 1000;
+  const round = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, second, 2 * second, 5 * second, 10 * second, 30 * second, 60 * second,
+    120 * second, 300 * second, 600 * second, 1800 * second, 3600 * second, 7200 * second, 21_600 * second,
+    86_400 * second, 7 * 86_400 * second, 30 * 86_400 * second,
+  ];
+  const found = round.filter((value) => value >= low && value <= high);
+  // Where there are many, every other one says as much.
+  return found.length > 7 ? found.filter((_, index) => index % 2 === 0) : found;
+}
+
+/** Whole numbers between two bounds, as many as there is room for labels. */
+export function wholeTicks(low: number, high: number, width: number): number[] {
+  const label = 18 + 7 * whole(high).length;
+  const room = Math.max(2, Math.floor(width / label));
+  let every = 1;
+  for (let next = 0; (high - low) / every > room; next += 1) {
+    every = [2, 5, 10][next % 3]! * 10 ** Math.floor(next / 3);
+  }
+  const ticks: number[] = [];
+  for (let value = Math.ceil(low / every) * every; value <= high; value += every) ticks.push(value);
+  return ticks;
+}
+
 export const whole = (count: number): string => count.toLocaleString("en-US");
 
 export function share(part: number, total: number): string {
@@ -61,6 +87,16 @@ export function duration(milliseconds: number): string {
 
 export const clock = (milliseconds: number): string =>
   new Date(milliseconds).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+
+/** Times along an axis, of the length that their span wants. */
+export function timeTick(span: number): (at: Date | number) => string {
+  return (at) => {
+    const text = new Date(at).toISOString();
+    if (span > 3 * 86_400_000) return text.slice(5, 10);
+    if (span > 20 * 3_600_000) return `${text.slice(5, 10)} ${text.slice(11, 16)}`;
+    return span > 180_000 ? text.slice(11, 16) : text.slice(11, 19);
+  };
+}
 
 export const short = (hash: string): string => hash.slice(0, 12);
 

@@ -1,8 +1,16 @@
-// Figures of bench/results/bucket.jsonl, "publish": weights in the shape of Qwen3-0.6B, moved as
-// AdamW moves them, on two cores.
+// Figures of bench/results; a test holds them against the files.
 
+// bucket.jsonl, "publish": weights in the shape of Qwen3-0.6B, moved as AdamW moves them, on two cores.
 export const MODEL_BYTES = 1_192_099_840;
 export const DELTA_BYTES = 3_112_074;
 export const CHANGED_SHARE = 0.00553598597916094;
-export const DIFF_SECONDS = 0.406795844;
-export const APPLY_SECONDS = 0.974819577;
+/** From the trainer's call to the commit, without the trainer's own copy of the result. */
+export const COMMIT_SECONDS = 0.417545157;
+/** From the commit to the replica's memory: fetched, verified, decoded, proven, applied. */
+export const APPLY_SECONDS = 0.97835218;
+
+// engines.jsonl, the newest "engine_pause" with swift: a real vLLM, on two cores.
+export const ENGINE_BYTES = 269_030_016;
+export const ENGINE_CHANGED_SHARE = 0.00449;
+export const PAUSE_SECONDS = 0.010136;
+export const LOADER_SECONDS = 0.3047;

@@ -1,11 +1,9 @@
-// The figures at the top, and the timeline of commits.
+// The figures at the top.
 
-import * as Plot from "@observablehq/plot";
 import type { ComponentChildren } from "preact";
 
 import type { Commit, Run } from "./api";
-import { age, bytes, decades, plural, ratio, share, tick, whole } from "./format";
-import { Chart } from "./plot";
+import { age, bytes, plural, ratio, share, whole } from "./format";
 
 function Tile(props: { name: string; value: string; note?: ComponentChildren; id: string }) {
   return (
@@ -70,122 +68,9 @@ export function Tiles({ run, commits }: { run: Run; commits: Commit[] }) {
       <Tile
         id="stored"
         name="In the bucket"
-        value={bytes(run.stored_bytes)}
-        note={plural(run.stored_objects, "object")}
+        value={run.stored_bytes === null ? "…" : bytes(run.stored_bytes)}
+        note={run.stored_objects === null ? "being counted" : plural(run.stored_objects, "object")}
       />
     </dl>
-  );
-}
-
-interface Bar {
-  seq: number;
-  step: number;
-  kind: "delta" | "anchor";
-  bytes: number;
-  changed: number;
-  total: number;
-}
-
-/** Labels of steps under positions of commits: steps may go back, commits never do. */
-export function stepTicks(seqs: Map<number, number>, width: number): number[] {
-  const all = [...seqs.keys()].sort((a, b) => a - b);
-  const room = Math.max(2, Math.floor(width / 70));
-  const every = Math.max(1, Math.ceil(all.length / room));
-  return all.filter((_, index) => index % every === 0);
-}
-
-export function Timeline({ run, commits }: { run: Run; commits: Commit[] }) {
-  const bars: Bar[] = commits.flatMap((c) => {
-    const about = { seq: c.seq, step: c.step, changed: c.changed_elements, total: c.total_elements };
-    const found: Bar[] = [];
-    if (c.delta_bytes) found.push({ ...about, kind: "delta", bytes: c.delta_bytes });
-    if (c.anchor_bytes) found.push({ ...about, kind: "anchor", bytes: c.anchor_bytes });
-    return found;
-  });
-  const first = commits[0]?.seq ?? 0;
-  const merged = run.merged_deltas.filter((delta) => delta.to_seq >= first);
-  const steps = new Map(bars.map((bar) => [bar.seq, bar.step]));
-  const deltas = bars.filter((bar) => bar.kind === "delta");
-  const label =
-    `Bytes of each commit on a logarithmic scale: ${plural(deltas.length, "delta")}, ` +
-    `${plural(bars.length - deltas.length, "anchor")}, ${plural(merged.length, "merged delta")}` +
-    (run.full_bytes ? `, full weights ${bytes(run.full_bytes)}` : "");
-  return (
-    <section aria-labelledby="timeline-title">
-      <h2 id="timeline-title">Bytes on the wire</h2>
-      <ul class="legend" aria-hidden="true">
-        <li class="delta">delta</li>
-        <li class="anchor">anchor</li>
-        {merged.length > 0 && <li class="merged">merged delta, over the steps it spans</li>}
-        {run.full_bytes > 0 && <li class="full line">full weights, {bytes(run.full_bytes)}</li>}
-      </ul>
-      {bars.length === 0 ? (
-        <p class="empty">No weights were published yet. They appear here without a reload.</p>
-      ) : (
-        <Chart<Bar>
-          label={label}
-          height={280}
-          watch={[commits, run.full_bytes, run.merged_deltas]}
-          onPick={(bar) => {
-            if (bar.kind === "delta") window.location.hash = `/step/${bar.seq}`;
-          }}
-          options={(width) => {
-            const smallest = Math.min(...bars.map((b) => b.bytes), ...merged.map((r) => r.bytes));
-            const floor = smallest / 3;
-            const largest = Math.max(run.full_bytes, ...bars.map((b) => b.bytes));
-            const ticks = decades(floor, largest * 1.6);
-            const thick = Math.max(2, Math.min(26, (0.7 * width) / (steps.size + 1)));
-            return {
-              marginLeft: 62,
-              marginBottom: 36,
-              x: {
-                label: "step",
-                ticks: stepTicks(steps, width),
-                tickFormat: (seq: number) => String(steps.get(seq) ?? ""),
-                insetLeft: thick,
-                insetRight: thick,
-              },
-              y: { type: "log", domain: [floor, largest * 1.6], axis: null },
-              marks: [
-                Plot.gridY(ticks),
-                // d3 leaves labels out on a logarithmic axis; these are few enough.
-                Plot.axisY(ticks, { label: null, text: ticks.map(tick) }),
-                run.full_bytes
-                  ? Plot.ruleY([run.full_bytes], { stroke: "var(--full)", strokeDasharray: "5 4" })
-                  : null,
-                Plot.ruleX(bars, {
-                  x: "seq",
-                  y1: () => floor,
-                  y2: "bytes",
-                  stroke: (bar: Bar) => `var(--${bar.kind})`,
-                  strokeWidth: thick,
-                }),
-                Plot.ruleY(merged, {
-                  x1: "from_seq",
-                  x2: "to_seq",
-                  y: "bytes",
-                  stroke: "var(--merged)",
-                  strokeWidth: 3,
-                  marker: "dot",
-                }),
-                Plot.tip(
-                  bars,
-                  Plot.pointerX({
-                    x: "seq",
-                    y: "bytes",
-                    fill: "var(--card)",
-                    title: (bar: Bar) =>
-                      `${bar.kind} of step ${whole(bar.step)}\n${bytes(bar.bytes)}` +
-                      (bar.kind === "delta"
-                        ? `\n${whole(bar.changed)} changed (${share(bar.changed, bar.total)})`
-                        : ""),
-                  }),
-                ),
-              ],
-            };
-          }}
-        />
-      )}
-    </section>
   );
 }

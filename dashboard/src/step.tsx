@@ -1,21 +1,22 @@
 // One step: what changed in which tensor, at what price, and why so little.
 
 import * as Plot from "@observablehq/plot";
-import { useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 
-import { api, type Binade, type Commit, type Exponents, isReport, type Run, type StepDetail } from "./api";
+import { type Api, type Binade, type Commit, type Exponents, isReport, Refusal, type Run, type StepDetail } from "./api";
 import { bytes, decades, percent, plural, power, ratio, share, short, spaced, whole } from "./format";
 import { words } from "./live";
+import { Home } from "./place";
 import { Chart } from "./plot";
 
-function useAnswer<T>(ask: () => Promise<T>, watch: unknown[]): [T | null, string | null] {
-  const [answer, setAnswer] = useState<[T | null, string | null]>([null, null]);
+function useAnswer<T>(ask: () => Promise<T>, watch: unknown[]): [T | null, unknown] {
+  const [answer, setAnswer] = useState<[T | null, unknown]>([null, null]);
   useEffect(() => {
     let late = false;
     setAnswer([null, null]);
     ask().then(
       (value) => !late && setAnswer([value, null]),
-      (error: unknown) => !late && setAnswer([null, words(error)]),
+      (error: unknown) => !late && setAnswer([null, error ?? "unknown"]),
     );
     return () => {
       late = true;
@@ -29,34 +30,42 @@ function Counted({ found }: { found: Exponents }) {
   // A long tail of few, tiny weights would take half of the axis.
   const rows = found.binades.filter((b) => b.elements >= all * 1e-4);
   const part = (field: "elements" | "changed") => (b: Binade) => b[field] / all;
+  const seen = rows.filter((b) => b.changed > 0);
   const top = rows.reduce((best, b) => (b.elements > best.elements ? b : best), rows[0]!);
   const picture = (
     <Chart<Binade>
       label={`Weights by size, and the share of each size that changed; most weights are about ${power(top.binade)}, of which ${share(top.changed, top.elements)} changed`}
-      height={230}
+      height={250}
       watch={[found]}
-      options={(width) => ({
-        marginLeft: 62,
-        marginBottom: 40,
-        x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
-        y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
-        marks: [
-          Plot.barY(rows, { x: "binade", y: part("elements"), fill: "var(--quiet)", insetLeft: 1, insetRight: 1 }),
-          Plot.barY(rows, { x: "binade", y: part("changed"), fill: "var(--delta)", insetLeft: 1, insetRight: 1 }),
-          Plot.tip(
-            rows,
-            Plot.pointerX({
-              x: "binade",
-              y: part("elements"),
-              fill: "var(--card)",
-              title: (b: Binade) =>
-                `${power(b.binade)} to ${power(b.binade + 1)}\n${whole(b.elements)} weights\n${whole(b.changed)} changed (${share(b.changed, b.elements)})`,
-            }),
-          ),
-        ],
-      })}
+      options={(width) => {
+        const low = Math.min(...rows.map(part("elements")), ...seen.map(part("changed"))) / 2;
+        const ticks = decades(low, 1);
+        return {
+          marginLeft: 62,
+          marginTop: 28,
+          marginBottom: 40,
+          x: { type: "point", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
+          y: { type: "log", domain: [low, 1], axis: null },
+          marks: [
+            Plot.gridY(ticks),
+            Plot.axisY(ticks, { label: "share of all weights (log)", text: ticks.map(percent) }),
+            Plot.line(rows, { x: "binade", y: part("elements"), stroke: "var(--soft)", strokeWidth: 1.5, marker: "dot" }),
+            Plot.line(seen, { x: "binade", y: part("changed"), stroke: "var(--delta)", strokeWidth: 2.5, marker: "dot" }),
+            Plot.tip(
+              rows,
+              Plot.pointerX({
+                x: "binade",
+                y: part("elements"),
+                fill: "var(--card)",
+                title: (b: Binade) =>
+                  `${power(b.binade)} to ${power(b.binade + 1)}\n${whole(b.elements)} weights\n${whole(b.changed)} changed (${share(b.changed, b.elements)})`,
+              }),
+            ),
+          ],
+        };
+      }}
     />
-  );  const seen = rows.filter((b) => b.changed > 0);
+  );
   const shares = (
     <Chart<Binade>
       label={`Share of the weights of each size that changed, from ${seen.map((b) => `${share(b.changed, b.elements)} at ${power(b.binade)}`).at(0)} to ${seen.map((b) => `${share(b.changed, b.elements)} at ${power(b.binade)}`).at(-1)}`}
@@ -67,12 +76,13 @@ function Counted({ found }: { found: Exponents }) {
         const ticks = decades(Math.min(...values) / 2, Math.min(1, 2 * Math.max(...values)));
         return {
           marginLeft: 62,
+          marginTop: 28,
           marginBottom: 40,
-          x: { type: "band", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
+          x: { type: "point", label: "size of the weight before the step", tickFormat: power, domain: rows.map((b) => b.binade), ticks: spaced(rows.map((b) => b.binade), width) },
           y: { type: "log", axis: null },
           marks: [
             Plot.gridY(ticks),
-            Plot.axisY(ticks, { label: null, text: ticks.map(percent) }),
+            Plot.axisY(ticks, { label: "of the weights of this size (log)", text: ticks.map(percent) }),
             Plot.line(seen, { x: "binade", y: (b: Binade) => b.changed / b.elements, stroke: "var(--delta)", marker: "dot" }),
             Plot.tip(
               seen,
@@ -90,7 +100,11 @@ function Counted({ found }: { found: Exponents }) {
   );
   return (
     <>
-      <h3>How many weights there are of each size</h3>
+      <h3>How many weights there are of each size, and how many changed</h3>
+      <ul class="legend" aria-hidden="true">
+        <li class="all line">all weights</li>
+        <li class="delta line">those that changed</li>
+      </ul>
       {picture}
       {seen.length > 0 && (
         <>
@@ -110,9 +124,10 @@ function Forecast({ detail }: { detail: StepDetail }) {
       watch={[detail]}
       options={(width) => ({
         marginLeft: 62,
+        marginTop: 28,
         marginBottom: 40,
         x: { type: "band", label: "size of the weight before the step", tickFormat: power, ticks: spaced(detail.forecast.map((b) => b.binade), width) },
-        y: { label: null, grid: true, tickFormat: percent, ticks: 5 },
+        y: { label: "share expected to change", grid: true, tickFormat: percent, ticks: 5 },
         marks: [
           Plot.barY(detail.forecast, { x: "binade", y: "share", fill: "var(--delta)", insetLeft: 1, insetRight: 1 }),
           Plot.tip(
@@ -131,7 +146,7 @@ function Forecast({ detail }: { detail: StepDetail }) {
   );
 }
 
-function Sizes({ detail, run }: { detail: StepDetail; run: Run }) {
+function Sizes({ api, detail, run }: { api: Api; detail: StepDetail; run: Run }) {
   const [found, trouble] = useAnswer<Exponents | null>(
     () => (run.exponents ? api.exponents(detail.seq) : Promise.resolve(null)),
     [detail.seq, run.exponents],
@@ -143,20 +158,20 @@ function Sizes({ detail, run }: { detail: StepDetail; run: Run }) {
         A bf16 number keeps 7 bits after the leading one, so a step smaller than 1/256 of a weight rounds
         away. Every doubling of a weight's size halves its chance to change.
       </p>
-      {run.exponents && !found && !trouble && (
+      {run.exponents && !found && trouble === null && (
         <p class="empty" role="status">
           Counting against the state before this step. The first time this fetches an anchor.
         </p>
       )}
-      {trouble && (
+      {trouble !== null && (
         <p class="empty" role="alert">
-          {trouble}
+          {words(trouble)}
         </p>
       )}
       {found && (
         <>
           <Counted found={found} />
-          <p class="note">Grey: all weights of that size; coloured: those that changed. Counted.</p>
+          <p class="note">Counted.</p>
         </>
       )}
       {!found && detail.forecast.length > 0 && (
@@ -234,8 +249,46 @@ function TensorTable({ detail }: { detail: StepDetail }) {
   );
 }
 
-export function Step({ seq, run, commits }: { seq: number; run: Run; commits: Commit[] }) {
-  const [detail, trouble] = useAnswer(() => api.step(seq), [seq]);
+/** Why there is nothing to show of a commit, in the words of this page. */
+function Missing({ seq, run, commits, error }: { seq: number; run: Run; commits: Commit[]; error: unknown }) {
+  const home = useContext(Home);
+  const commit = commits.find((c) => c.seq === seq);
+  const gone = error instanceof Refusal && (error.kind === "gap" || error.kind === "not_found");
+  const oldest = commits[0];
+  const told = ((): string => {
+    if (seq > run.head_seq) {
+      return `There is no commit ${whole(seq)} yet: the newest is ${whole(run.head_seq)}.`;
+    }
+    if (commit && commit.delta_bytes === 0) {
+      return commit.kind === "anchor"
+        ? `Commit ${whole(seq)} is an anchor: step ${whole(commit.step)} whole. Only steps with a delta have details.`
+        : `Commit ${whole(seq)} is of the kind “${commit.kind}”, which changes no weights. Only steps with a delta have details.`;
+    }
+    if (gone && seq < run.floor_seq) {
+      return `Commit ${whole(seq)} was given up: retention keeps this run from commit ${whole(run.floor_seq)} on.`;
+    }
+    if (gone && commit) {
+      return `Step ${whole(commit.step)} is in the log, but its delta is no longer in the bucket.`;
+    }
+    if (gone && oldest && seq < oldest.seq) {
+      return `Commit ${whole(seq)} is older than what this dashboard has read (commit ${whole(oldest.seq)}), and holds no delta that can still be fetched.`;
+    }
+    return words(error);
+  })();
+  return (
+    <section aria-labelledby="missing-title">
+      <h2 id="missing-title">Nothing to show for commit {whole(seq)}</h2>
+      <p role="alert" data-figure="missing">{told}</p>
+      <p>
+        <a href={`#${home}`}>Back to the run</a>
+      </p>
+    </section>
+  );
+}
+
+export function Step({ api, seq, run, commits }: { api: Api; seq: number; run: Run; commits: Commit[] }) {
+  const home = useContext(Home);
+  const [detail, trouble] = useAnswer(() => api.step(seq), [api, seq]);
   const steps = commits.filter((c) => c.delta_bytes > 0);
   const at = steps.findIndex((c) => c.seq === seq);
   const before = at > 0 ? steps[at - 1] : undefined;
@@ -243,16 +296,12 @@ export function Step({ seq, run, commits }: { seq: number; run: Run; commits: Co
   return (
     <>
       <nav class="steps" aria-label="Steps">
-        {before ? <a href={`#/step/${before.seq}`}>← step {whole(before.step)}</a> : <span />}
-        <a href="#/">all steps</a>
-        {after ? <a href={`#/step/${after.seq}`}>step {whole(after.step)} →</a> : <span />}
+        {before ? <a href={`#${home}/step/${before.seq}`}>← step {whole(before.step)}</a> : <span />}
+        <a href={`#${home}`}>all steps</a>
+        {after ? <a href={`#${home}/step/${after.seq}`}>step {whole(after.step)} →</a> : <span />}
       </nav>
-      {trouble && (
-        <p class="empty" role="alert">
-          {trouble}
-        </p>
-      )}
-      {!detail && !trouble && (
+      {trouble !== null && <Missing seq={seq} run={run} commits={commits} error={trouble} />}
+      {!detail && trouble === null && (
         <p class="empty" role="status">
           Fetching and checking this delta…
         </p>
@@ -289,7 +338,7 @@ export function Step({ seq, run, commits }: { seq: number; run: Run; commits: Co
               </div>
             </dl>
           </section>
-          <Sizes detail={detail} run={run} />
+          <Sizes api={api} detail={detail} run={run} />
           <TensorTable detail={detail} />
         </>
       )}

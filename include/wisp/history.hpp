@@ -22,6 +22,8 @@ struct HistoryEntry {
     std::string previous;  // hash of the commit before, as this one names it; empty at the first
     Signer::How signature = Signer::How::kUnsigned;
     bool makes_state = false;
+    std::int64_t expires_ms = 0;           // 0: never
+    std::int64_t certificate_ends_ms = 0;  // of the signer's certificate; 0: there is none
 };
 
 /// A merged delta that the newest manifest names.

@@ -99,6 +99,9 @@ struct FolderReplicaOptions {
     unsigned threads = 0;
     /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
     bool durable = true;
+    /// How long a change waits for readers (wisp/read_folder.hpp) before it fails with
+    /// kUnavailable.
+    Milliseconds reader_patience = Milliseconds(60'000);
     Progress progress;
 };
 

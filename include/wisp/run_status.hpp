@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "wisp/run.hpp"
+#include "wisp/verdict.hpp"
 
 namespace wisp {
 
@@ -47,11 +48,18 @@ struct RunStatus {
     std::uint64_t join_objects = 0;
     std::vector<ReplicaSummary> replicas;
     std::vector<std::string> branches;
+    RunVerdict verdict;
 };
 
-/// `count_objects` lists the bucket; without it the stored sizes stay 0.
+/// `count_objects` lists the bucket; without it the stored sizes stay 0. Without `limits` nothing
+/// is judged.
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
-                              bool count_objects = true);
+                              bool count_objects = true,
+                              const std::optional<VerdictLimits>& limits = VerdictLimits{});
+
+/// The names of the runs that lie directly under a prefix, ascending; a thousand at most. Two
+/// requests for each folder there, whatever it holds.
+Result<std::vector<std::string>> find_runs(const Location& under, const RunOptions& options);
 
 /// What a replica says of itself in the run: advice for people, never authority.
 struct ReplicaBeat {

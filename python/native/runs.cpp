@@ -65,6 +65,19 @@ void bind_lines(nb::module_& module) {
 }
 
 void bind_status(nb::module_& module) {
+    const auto severity = []<class T>(const T& self) {
+        return std::string(name_of(self.severity));
+    };
+    nb::class_<Concern>(module, "Concern", "What is not well about a run.")
+        .def_prop_ro("severity", [=](const Concern& self) { return severity(self); })
+        .def_ro("cause", &Concern::cause, "Stable across releases, e.g. \"replica_silent\".")
+        .def_ro("text", &Concern::text);
+    nb::class_<RunVerdict>(module, "RunVerdict", "How a run is, in one line.")
+        .def_prop_ro(
+            "severity", [=](const RunVerdict& self) { return severity(self); },
+            "One of \"ok\", \"warning\", \"critical\".")
+        .def_ro("text", &RunVerdict::text)
+        .def_ro("concerns", &RunVerdict::concerns, "The worst first.");
     nb::class_<RunStatus>(module, "RunStatus", "A run at a glance.")
         .def_ro("run", &RunStatus::run)
         .def_prop_ro("single_writer",
@@ -84,7 +97,8 @@ void bind_status(nb::module_& module) {
         .def_ro("join_bytes", &RunStatus::join_bytes, "What a late joiner would read now.")
         .def_ro("join_objects", &RunStatus::join_objects)
         .def_ro("replicas", &RunStatus::replicas)
-        .def_ro("branches", &RunStatus::branches);
+        .def_ro("branches", &RunStatus::branches)
+        .def_ro("verdict", &RunStatus::verdict);
     nb::class_<InitReport>(module, "InitReport", "A run that was started.")
         .def_ro("run", &InitReport::run)
         .def_prop_ro("codec",

@@ -329,6 +329,33 @@ class AnchorSummary:
     @property
     def base_name(self) -> str: ...
 
+class Concern:
+    """What is not well about a run."""
+
+    @property
+    def severity(self) -> str: ...
+
+    @property
+    def cause(self) -> str:
+        """Stable across releases, e.g. "replica_silent"."""
+
+    @property
+    def text(self) -> str: ...
+
+class RunVerdict:
+    """How a run is, in one line."""
+
+    @property
+    def severity(self) -> str:
+        """One of "ok", "warning", "critical"."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def concerns(self) -> list[Concern]:
+        """The worst first."""
+
 class RunStatus:
     """A run at a glance."""
 
@@ -385,6 +412,9 @@ class RunStatus:
 
     @property
     def branches(self) -> list[str]: ...
+
+    @property
+    def verdict(self) -> RunVerdict: ...
 
 class InitReport:
     """A run that was started."""

@@ -15,6 +15,8 @@ from .device_diff import DeviceDetector
 from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
+from .handed_changes import HandedChanges
+from .metrics import MetricsRule, PublisherMetrics
 from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
@@ -67,6 +69,8 @@ class Publisher(OfOneProcess):
       other publisher or follower may use it (ConflictError).
     exit_timeout: seconds that the end of the interpreter may take, without close(), to commit what
       was published; what is not committed by then is named on stderr.
+    metrics: for Prometheus: ":9400" or "127.0.0.1:9400" serves them (port 0: any that is free, see
+      `metrics_url`), True or a registry of prometheus_client adds them to what the program serves.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Publisher(OfOneProcess):
         threads: int = 0,
         stager: Stager | None = None,
         exit_timeout: float = 30.0,
+        metrics: MetricsRule | None = None,
     ) -> None:
         if every < 1 or (anchor_every != "auto" and anchor_every < 1):
             raise InvalidError("`every` and `anchor_every` count steps: they are at least 1")
@@ -116,6 +121,7 @@ class Publisher(OfOneProcess):
         _, self._schema = self._tensors.look()
         place = location(run)
         self.url = place.url
+        self._metrics = PublisherMetrics(self.url, metrics) if metrics else None
         if create:
             runs.start_if_missing(
                 place,
@@ -169,24 +175,52 @@ class Publisher(OfOneProcess):
         what became of it, and `failure` why it is not in the bucket yet. A step at or below the
         newest is a rewind: followers are told, and get a full checkpoint.
         """
+        return self._publish(step, None)
+
+    def publish_handed(self, weights: Iterable[tuple[str, Any]], step: int | None = None) -> int:
+        """As publish(), for weights that somebody hands over one by one, once, in any order.
+
+        They are what the model held when it was published last, under the same names. Each is
+        compared with the last committed state before the next is asked for, and then let go of;
+        what changed is kept. `weights` is read to its end in any case: other ranks may take part.
+        WrongBaseError when there is no state to compare with: publish the model.
+        """
+        rule, quantizer = self._tensors.rule, self._quantizer
+        handed = HandedChanges(self._session, self._schema, rule, quantizer, weights)
+        try:
+            return self._publish(step, handed)
+        finally:
+            handed.drain()
+
+    def let_go_of_model(self) -> None:
+        """Keeps none of the model's tensors until publish() looks at it again."""
+        self._tensors.let_go()
+        self._stager.let_go()
+
+    def _publish(self, step: int | None, handed: HandedChanges | None) -> int:
         start = time.perf_counter()
         self._require_own()
         step = self._next_step if step is None else int(step)
         self._listen()
         self._raise_failure()
         try:
-            sources, schema = self._tensors.look()
+            sources, schema = self._tensors.look() if handed is None else ({}, self._schema)
             self._require_schema(schema)
         except Exception as error:
             # Raised here, and by flush() until a later step is committed.
             self._session.miss(step, kind_of(error), str(error))
             raise
         try:
-            folded = self._submit(schema, sources, step)
+            if handed is None:
+                folded = self._submit(schema, sources, step)
+            else:
+                folded = bool(self._session.submit_changes(schema, handed.next, step))
         except Exception as error:  # a store written in Python raises what it likes
             self._listen()
             self._failure_raised = True
             if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
+                if self._metrics is not None:
+                    self._metrics.failed(error)
                 raise
             self._note_failure(error)
             self._next_step = step + 1
@@ -238,6 +272,8 @@ class Publisher(OfOneProcess):
         finally:
             self._exit_flush.stop()
             self._side_files.remove()
+            if self._metrics is not None:
+                self._metrics.close()
 
     def _flush_patiently(self) -> None:
         """What failed a moment ago may be on its second try."""
@@ -270,6 +306,11 @@ class Publisher(OfOneProcess):
     def run(self) -> str:
         """The run's identity."""
         return str(self._session.run)
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where the metrics are read, if they are served here."""
+        return self._metrics.url if self._metrics is not None else None
 
     @property
     def next_step(self) -> int:
@@ -338,6 +379,8 @@ class Publisher(OfOneProcess):
             if self._failure is not None:
                 logger.info("%s is being published to again", self.url)
                 self._failure = None
+            if self._metrics is not None:
+                self._metrics.published(stats)
             logger.info("%s", stats)
             if stats.anchor_failure is not None:
                 logger.warning(
@@ -359,6 +402,8 @@ class Publisher(OfOneProcess):
             )
         self._failure = error
         self._failure_raised = False
+        if self._metrics is not None:
+            self._metrics.failed(error)
 
     def _raise_failure(self) -> None:
         if self._failure is None or self._failure_raised:

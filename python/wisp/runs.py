@@ -256,7 +256,10 @@ def _show_line(line: _native.CommitSummary) -> list[tuple[str, str]]:
 
 
 def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
-    shown = [("run", status.run)]
+    shown = [
+        ("run", status.run),
+        ("verdict", f"{status.verdict.severity}: {status.verdict.text}"),
+    ]
     if status.head is None:
         shown.append(("head", "nothing published yet"))
     else:
@@ -296,6 +299,8 @@ give_repr(_native.DoctorReport, _show_findings)
 give_repr(_native.Finding, _plain("name", "verdict", "detail", "cure"))
 give_repr(_native.CommitSummary, _show_line)
 give_repr(_native.RunStatus, _show_status)
+give_repr(_native.RunVerdict, _plain("severity", "text"))
+give_repr(_native.Concern, _plain("severity", "cause", "text"))
 give_repr(_native.InitReport, _plain("run", "branch_step", "shared_bytes"))
 give_repr(_native.ReplicaSummary, _plain("id", "step", "lag_steps", "status"))
 give_repr(_native.AnchorSummary, _plain("seq", "step", "bytes"))

@@ -257,10 +257,18 @@ def connect(
     strict: bool,
     device: Any,
     names: NamingRule,
+    keep: int | None,
+    mark: str,
 ) -> None:
     """Joins a native session to what the user calls a target."""
-    if isinstance(target, (str, os.PathLike)):
-        session.into_folder(os.fspath(target))
+    path = os.fspath(target) if isinstance(target, (str, os.PathLike)) else None
+    if path is not None and "{step" in path:
+        session.into_steps(path, 3 if keep is None else keep, mark)
+        return
+    if keep is not None or mark:
+        raise InvalidError("keep and mark are for a folder per step, as in 'models/step_{step}'")
+    if path is not None:
+        session.into_folder(path)
         return
     if isinstance(target, SharedTarget):
         session.into_shared(target.memory, target.enter, target.adopt, target.move)

@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "log/lineage.hpp"
 #include "observe/commit_summary.hpp"
+#include "observe/newest_commits.hpp"
 #include "observe/replica_health.hpp"
 #include "wisp/control.hpp"
 
@@ -15,8 +16,8 @@ namespace {
 constexpr unsigned kRequestsAtATime = 8;
 
 HistoryEntry history_entry_of(const LogEntry& entry) {
-    return {summary_of(entry), entry.commit.previous.hash, entry.signer.how,
-            entry.commit.makes_state()};
+    return {summary_of(entry),          entry.commit.previous.hash, entry.signer.how,
+            entry.commit.makes_state(), entry.commit.expires_ms,    entry.signer.ends_ms};
 }
 
 std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
@@ -29,23 +30,16 @@ std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
 
 }  // namespace
 
-Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
-                             const RunOptions& options) {
-    const StopScope scope(options.stop);
-    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_ASSIGN(const auto head, log.head(after));
-    History history;
-    if (!head) return history;
-    const std::uint64_t newest = head->commit.seq;
-    history.head_seq = newest;
-    if (newest <= after || count == 0) return history;
+Result<std::vector<HistoryEntry>> newest_commits(const CommitLog& log, const LogEntry& head,
+                                                 std::uint64_t after, std::uint64_t count) {
+    const std::uint64_t newest = head.commit.seq;
     const std::uint64_t first =
         std::max({after + 1, log.first_seq(), newest - std::min(newest, count) + 1});
     // Read side by side, newest first; each is held against what the one above it was built on.
-    Lineage lineage(log, *head);
-    LogEntry above = *head;
+    Lineage lineage(log, head);
+    LogEntry above = head;
     bool begun = false;
-    history.lines.push_back(history_entry_of(*head));
+    std::vector<HistoryEntry> lines = {history_entry_of(head)};
     WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
         newest - first, kRequestsAtATime,
         [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
@@ -56,11 +50,24 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
             }
             begun = !entry;
             if (begun) return {};
-            history.lines.push_back(history_entry_of(*entry));
+            lines.push_back(history_entry_of(*entry));
             above = std::move(*entry);
             return {};
         }));
-    std::ranges::reverse(history.lines);
+    std::ranges::reverse(lines);
+    return lines;
+}
+
+Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
+                             const RunOptions& options) {
+    const StopScope scope(options.stop);
+    WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    WISP_ASSIGN(const auto head, log.head(after));
+    History history;
+    if (!head) return history;
+    history.head_seq = head->commit.seq;
+    if (history.head_seq <= after || count == 0) return history;
+    WISP_ASSIGN(history.lines, newest_commits(log, *head, after, count));
     WISP_ASSIGN(const Manifest manifest, log.manifest_of(*head));
     for (const MergedDelta& merged_delta : manifest.merged_deltas) {
         history.merged_deltas.push_back({merged_delta.from.seq, merged_delta.from.step,

@@ -7,9 +7,11 @@
 #include "log/lineage.hpp"
 #include "log/run_keys.hpp"
 #include "observe/commit_summary.hpp"
+#include "observe/newest_commits.hpp"
 #include "observe/replica_health.hpp"
 #include "wisp/control.hpp"
 #include "wisp/run_status.hpp"
+#include "wisp/vitals.hpp"
 
 namespace wisp {
 namespace {
@@ -26,6 +28,25 @@ Result<void> for_each_object(const Location& where, const std::string& prefix,
         if (page.size() < kPage) return {};
         after = page.back().key;
     }
+}
+
+/// Of a log that cannot be read down from its head, the verdict says so; the rest is still true.
+Result<Vitals> vitals_of(const CommitLog& log, const std::optional<LogEntry>& head,
+                         const std::vector<ReplicaHealth>& replicas) {
+    Vitals vitals;
+    vitals.now_ms = log.clock().now_ms();
+    for (const ReplicaHealth& replica : replicas) vitals.replicas.push_back({replica, {}});
+    if (!head) return vitals;
+    auto commits = newest_commits(log, *head, 0, kJudgedCommits);
+    if (commits) {
+        vitals.commits = std::move(*commits);
+        return vitals;
+    }
+    if (commits.error().kind == ErrorKind::kUnavailable) {
+        return std::unexpected(std::move(commits).error());
+    }
+    vitals.broken = std::move(commits).error();
+    return vitals;
 }
 
 }  // namespace
@@ -61,8 +82,8 @@ Result<Codec> read_codec(const Location& where, const RunOptions& options) {
     return log.record().codec;
 }
 
-Result<RunStatus> read_status(const Location& where, const RunOptions& options,
-                              bool count_objects) {
+Result<RunStatus> read_status(const Location& where, const RunOptions& options, bool count_objects,
+                              const std::optional<VerdictLimits>& limits) {
     const StopScope scope(options.stop);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
     RunStatus status;
@@ -94,6 +115,10 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options,
     }
     WISP_ASSIGN(const auto replicas, replica_health(log, head, now));
     for (const ReplicaHealth& replica : replicas) status.replicas.push_back(replica.summary);
+    if (limits) {
+        WISP_ASSIGN(const Vitals vitals, vitals_of(log, head, replicas));
+        status.verdict = judge_run(vitals, *limits);
+    }
     // A damaged pin is retention's to complain of.
     if (const auto pins = read_branch_pins(where)) {
         for (const auto& [slot, pin] : *pins) {

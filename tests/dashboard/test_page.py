@@ -3,14 +3,23 @@
 import importlib.resources
 import json
 import os
+import pathlib
+import re
+import shutil
+import time
 import urllib.error
 import urllib.request
 
 import numpy as np
 import pytest
 
+import long_run
 import run_wisp
+import runs as runs_of
 import st
+from conftest import first_line
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 AXE = importlib.resources.files("axe_playwright_python") / "axe.min.js"
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
@@ -84,7 +93,7 @@ def test_a_step_in_detail(watched, address, open_page):
         assert abs(float(rows[tensor["name"]][4]) - bits) < 0.006
     page.get_by_text("Counted.").wait_for()
     keep_picture(page, "step")
-    counted = ask(address, f"api/commits/{line['seq']}/exponents")["binades"]
+    counted = ask(address, f"api/runs/0/commits/{line['seq']}/exponents")["binades"]
     assert sum(b["changed"] for b in counted) == line["changed_elements"]
     assert sum(b["elements"] for b in counted) == line["total_elements"]
 
@@ -103,7 +112,7 @@ def test_exponents_are_those_of_the_state_before(watched, address):
             counts = expected.setdefault(int(binade), [0, 0])
             counts[0] += int(here.sum())
             counts[1] += int((here & (old != new)).sum())
-    counted = ask(address, f"api/commits/{line['seq']}/exponents")["binades"]
+    counted = ask(address, f"api/runs/0/commits/{line['seq']}/exponents")["binades"]
     assert {b["binade"]: [b["elements"], b["changed"]] for b in counted} == expected
 
 
@@ -130,6 +139,11 @@ def test_a_new_commit_appears_and_a_dead_replica_turns_red(watched, address, ope
         "b => getComputedStyle(b).color.match(/[\\d.]+/g).slice(0, 3)")]
     assert red > 2 * max(green, blue)
     assert page.evaluate("() => window.notReloaded") is True
+    verdict = page.wait_for_selector("[data-figure='verdict'][data-severity='critical']").inner_text()
+    told = run_wisp.answer("status", watched.trainer.url)["verdict"]
+    assert told["severity"] == "critical" and told["concerns"][0]["cause"] == "replica_silent"
+    assert "rollout-a" in verdict and "silent for 10 min" in told["text"] and "silent for 10 min" in verdict
+    assert run_wisp.run("status", watched.trainer.url, "--check").code == 2
     settled(page)
     keep_picture(page, "dead")
 
@@ -184,17 +198,115 @@ def test_it_says_what_is_missing(watched, tmp_path, open_page):
     run_wisp.refused(run_wisp.NO_RUN, "dashboard", tmp_path / "nothing", "--port", 0)
 
 
+def test_old_data_stay_and_the_page_says_since_when(watched, tmp_path, open_page):
+    run = tmp_path / "run"
+    shutil.copytree(watched.trainer.url, run)
+    _, address = watched.dashboard(url=run)
+    page = open_page(address)
+    step = figure(page, "step")
+    run.rename(tmp_path / "away")
+    alert = page.get_by_role("alert").filter(has_text="What is shown was read at")
+    alert.wait_for()
+    assert re.search(r"Since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", alert.inner_text())
+    assert figure(page, "step") == step and page.locator("tr[data-seq]").count() > 0
+    page.wait_for_selector("[data-figure='verdict'][data-severity='critical']")
+    # A page that is opened meanwhile gets them too.
+    again = open_page(address)
+    assert figure(again, "step") == step
+    (tmp_path / "away").rename(run)
+    alert.wait_for(state="detached")
+
+
+def test_a_step_that_is_not_there_is_explained(watched, address, open_page):
+    page = open_page(address, forgiven=["Failed to load resource"])
+    anchor = next(line for line in watched.log if line["kind"] == "anchor")
+    for seq, words in ((999_999, "There is no commit 999,999 yet"), (anchor["seq"], "is an anchor"),
+                       (1, "which changes no weights")):
+        page.evaluate("seq => { window.location.hash = `/step/${seq}`; }", seq)
+        page.locator("[data-figure='missing']").filter(has_text=words).wait_for()
+
+
+def test_two_dashboards_never_share_a_port(watched, address):
+    port = address.rsplit(":", 1)[1].rstrip("/")
+    for host in ("127.0.0.1", "0.0.0.0"):
+        run_wisp.refused(run_wisp.LOCKED, "dashboard", watched.trainer.url, "--port", port, "--host", host,
+                         names=["another program listens there", "--port"])
+
+
+def test_several_runs_have_an_overview(watched, tmp_path, open_page):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    shutil.copytree(watched.trainer.url, runs / "busy")
+    run_wisp.answer("init", runs / "fresh")
+    (runs / "notes").mkdir()
+    (runs / "notes/readme.txt").write_text("no run")
+    for urls in ([runs], [runs / "busy", runs / "fresh"]):
+        process = watched.start("dashboard", *urls, "--port", 0, "--json")
+        told = first_line(process)
+        assert told["runs"] == 2
+        page = open_page(told["address"], wait_for="tr[data-run]", forgiven=["Failed to load resource"])
+        rows = {row.locator("th").inner_text(): row.inner_text() for row in page.locator("tr[data-run]").all()}
+        assert set(rows) == {"busy", "fresh"} and "nothing was published yet" in rows["fresh"]
+        page.get_by_role("link", name="busy").click()
+        page.wait_for_selector("[data-figure='step']")
+        assert figure(page, "step") == str(watched.head["step"])
+        page.get_by_role("link", name="detail").first.click()
+        page.wait_for_selector("[data-figure='step-changed']")
+        page.get_by_role("link", name="All runs").click()
+        page.wait_for_selector("tr[data-run]")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    run_wisp.refused(run_wisp.NO_RUN, "dashboard", runs / "notes", "--port", 0)
+
+
+def test_ten_thousand_commits_open_at_once(watched, tmp_path, open_page):
+    trainer = runs_of.Trainer(tmp_path)
+    trainer.init("--no-probe")
+    trainer.steps(3)
+    long_run.lengthen(trainer.url, 10_000)
+    began = time.monotonic()
+    _, address = watched.dashboard(url=trainer.url)
+    page = open_page(address)
+    settled(page)
+    print(f"opened after {time.monotonic() - began:.2f} s")
+    assert figure(page, "step") == f"{10_000 - 2:,}"
+    assert figure(page, "chain") == "500 commits, unbroken"
+
+
+def test_figures_of_the_explainers_are_measured():
+    results = ROOT / "bench/results"
+    bucket = [json.loads(line) for line in (results / "bucket.jsonl").read_text().splitlines()]
+    (publish,) = [line for line in bucket if line["bench"] == "publish"]
+    engines = [json.loads(line) for line in (results / "engines.jsonl").read_text().splitlines()]
+    engine = [line for line in engines if line.get("codec") == "swift"][-1]
+    phases, replica = publish["publish"], publish["replica"]
+    expected = {
+        "MODEL_BYTES": publish["model_bytes"], "DELTA_BYTES": publish["delta_bytes"],
+        "CHANGED_SHARE": publish["changed_share"],
+        "COMMIT_SECONDS": phases["diff_seconds"] + phases["upload_seconds"] + phases["commit_seconds"],
+        "APPLY_SECONDS": replica["fetch_seconds"] + replica["verify_seconds"]
+        + replica["in_memory_decode_apply_seconds"],
+        "ENGINE_BYTES": 2 * engine["parameters"], "ENGINE_CHANGED_SHARE": engine["share"],
+        "PAUSE_SECONDS": engine["pause_ms"] / 1000, "LOADER_SECONDS": engine["vllm_patch_loader_ms"] / 1000,
+    }
+    text = (ROOT / "dashboard/src/measured.ts").read_text()
+    shown = {name: float(value.replace("_", ""))
+             for name, value in re.findall(r"export const (\w+) = ([\d._]+);", text)}
+    assert shown == pytest.approx(expected)
+
+
 def test_the_server_keeps_to_itself(address):
-    about = ask(address, "api/run")
+    about = ask(address, "api/runs/0/run")
     assert "hush-hush" not in json.dumps(about)
-    strange = [urllib.request.Request(address + "api/run", headers={"Host": host})
+    strange = [urllib.request.Request(address + "api/runs/0/run", headers={"Host": host})
                for host in ("evil.example", "127.evil.example", "127.0.0.1.evil.example:80",
                             "127.1", "128.0.0.1", "[::2]", "")]
     for host in ("127.0.0.1", "127.9.8.7:80", "localhost", "[::1]:80"):
-        request = urllib.request.Request(address + "api/run", headers={"Host": host})
+        request = urllib.request.Request(address + "api/runs/0/run", headers={"Host": host})
         urllib.request.urlopen(request, timeout=60).close()
-    for request, code in [*((one, 403) for one in strange), (address + "api/commits/999999", 404),
-                          (address + "api/commits?after=-1", 400), (address + "etc/passwd", 404)]:
+    for request, code in [*((one, 403) for one in strange), (address + "api/runs/0/commits/999999", 404),
+                          (address + "api/runs/0/commits?after=-1", 400), (address + "etc/passwd", 404),
+                          (address + "api/runs/1/run", 404)]:
         with pytest.raises(urllib.error.HTTPError) as refusal:
             urllib.request.urlopen(request, timeout=60)
         assert refusal.value.code == code

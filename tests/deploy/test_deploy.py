@@ -57,11 +57,25 @@ def test_hadolint_finds_nothing(file):
     run(hadolint, "--ignore", "DL3013", DEPLOY / file)
 
 
-def test_shellcheck_finds_nothing_in_the_batch_job():
+SCRIPTS = [DEPLOY / "slurm/rollouts.sbatch", *sorted((TREE / "tools").glob("*.sh"))]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script):
     shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not shellcheck:
         pytest.skip("shellcheck is not installed")
-    run(shellcheck, DEPLOY / "slurm/rollouts.sbatch")
+    run(shellcheck, "--severity", "warning", script)
+
+
+def test_cibuildwheel_takes_the_configuration():
+    """Its containers do not run here; which wheels it would build, it says."""
+    program = Path(sys.executable).with_name("cibuildwheel")
+    if not program.exists():
+        pytest.skip("cibuildwheel is not installed")
+    wheels = run(program, "--print-build-identifiers", "--platform", "linux", TREE).split()
+    assert sorted(wheels) == [f"cp3{minor}-manylinux_{machine}" for minor in (10, 11, 12)
+                              for machine in ("aarch64", "x86_64")]
 
 
 def test_the_batch_job_starts_trainer_and_servers(tmp_path):
@@ -215,3 +229,28 @@ def test_two_servers_follow_the_trainer_of_the_compose_file(services, tmp_path):
         for process in processes:
             process.kill()
             process.wait()
+
+
+def promtool():
+    found = shutil.which("promtool") or (TOOLS / "promtool" if (TOOLS / "promtool").exists() else None)
+    if found is None:
+        pytest.skip("promtool is not installed")
+    return found
+
+
+def test_prometheus_takes_the_alerts_and_they_fire_when_they_should():
+    folder = DEPLOY / "monitoring"
+    assert "SUCCESS" in run(promtool(), "check", "rules", folder / "alerts.yaml")
+    assert "SUCCESS" in run(promtool(), "test", "rules", "alerts_test.yaml", cwd=folder)
+    alerts = set(re.findall(r"- alert: (\w+)", (folder / "alerts.yaml").read_text()))
+    tested = set(re.findall(r"alertname: (\w+)", (folder / "alerts_test.yaml").read_text()))
+    assert alerts == tested
+
+
+def test_prometheus_takes_what_the_grafana_dashboard_asks():
+    board = json.loads((DEPLOY / "monitoring/grafana.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$run", ".*")
+            rules = {"groups": [{"name": "board", "rules": [{"record": "wisp:panel", "expr": expression}]}]}
+            run(promtool(), "check", "rules", "/dev/stdin", input=json.dumps(rules))

@@ -154,6 +154,7 @@ class Feed:
         else:
             if shared.moved is None:
                 (self._folder / file).write_bytes(b"")  # another step, the same weights
+                shared.turn.take()  # under another number
             move = Move(
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
                 shared.moved or (), self._times, before.state, shared.relay,
@@ -354,7 +355,7 @@ class Feed:
         settings = self._settings
         trust = trust_of(settings.trust, settings.min_serial, settings.run_id or None)
         self._codec = _native.read_codec(location(settings.run), trust)
-        if self._codec == "swift":
+        if self._codec == "swift" and not settings.whole:
             turn = self._shared.turn
             self._shared = RelayState(
                 self._folder, turn, self._ranks, self._tell_all,

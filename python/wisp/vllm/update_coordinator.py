@@ -22,6 +22,7 @@ from ..errors import (
 from .draft_model import draft_note
 from .fan_out import Answer, named
 from .identity import engine_id, read_note
+from .metrics import SwitchMetrics
 from .overview import Overview, phases_of
 from .settings import InitInfo
 
@@ -64,6 +65,7 @@ class UpdateCoordinator:
         self.faults: list[str] = []
         self.last: dict[str, float] = {}
         self.pause_seconds: float | None = None
+        self.switches = SwitchMetrics()
 
     def info(self) -> InitInfo | None:
         """What the ranks follow, as they were told; None: nothing yet."""
@@ -235,11 +237,13 @@ class UpdateCoordinator:
             self._switched_to = ""  # what is served where, the ranks say
             error = _refusal(key, answers, refused)
             self.faults = [*self.faults, str(error)][-20:]
+            self.switches.refused()
             raise error
         answer = max((a.value for a in answers), key=lambda value: value["pause_seconds"])
         self._switched_to = key
         self.last = phases_of(answer["times"])
         self.pause_seconds = answer["pause_seconds"]
+        self.switches.switched(answer["pause_seconds"])
         _log.info(
             "serves step %d; pause %.1f ms; %s", answer["step"], 1000 * answer["pause_seconds"],
             ", ".join(f"{name} {seconds:.4f} s" for name, seconds in self.last.items()),
