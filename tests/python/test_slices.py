@@ -256,28 +256,6 @@ def test_an_engine_that_needs_more_than_was_fetched_does_not_serve_holes(
             host.follower.close()
 
 
-def test_engines_of_one_host_that_hold_different_slices(cut_trainer: Trainer) -> None:
-    trainer = cut_trainer
-    hosts = [Host(trainer, 0)]
-    try:
-        hosts[0].switch(trainer.step)
-        hosts.append(Host(trainer, 1, feed=0))
-        hosts[1].switch(trainer.step)
-        joined = hosts[1].fetched()
-        before = object_bytes(trainer.run)
-        for _ in range(2):
-            trainer.publish()
-            for host in hosts:
-                host.switch(trainer.step)
-                assert host.holds(trainer.weights)
-        behind = object_bytes(trainer.run) - before
-        assert hosts[1].fetched() - joined <= 1.1 * behind, "no other join: they are asked together"
-        assert all(host.follower.verify() == 0 for host in hosts)
-    finally:
-        for host in hosts:
-            host.follower.close()
-
-
 def holds(rank: str, number: int, peers: int = 1) -> RankHolds:
     return RankHolds(rank, peers, {"w": ((0, ((4, 1),)),)}, number=number)
 

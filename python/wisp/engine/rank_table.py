@@ -70,8 +70,7 @@ class RankTable:
     ) -> list[RankGroup]:
         """Engines all of whose ranks stand at this state; those that hold most come first.
 
-        sliced: of these tensors such parts are all that is wanted. Engines that hold different
-        ones are then also there as one, which comes last.
+        sliced: of these tensors such parts are all that is wanted.
         """
         with self.changed:
             standing = [
@@ -80,11 +79,7 @@ class RankTable:
                 and all(self._stands_at(rank.label, state) for rank in ranks)
             ]  # fmt: skip
             found = [self._group(ranks, schema, sliced or {}) for ranks in standing]
-            found.sort(key=lambda group: (-len(group.covered), group.labels))
-            if sliced and len(standing) > 1:
-                together = [rank for ranks in standing for rank in ranks]
-                found.append(self._group(together, schema, sliced))
-            return found
+            return sorted(found, key=lambda group: (-len(group.covered), group.labels))
 
     def _stands_at(self, label: str, state: str) -> bool:
         report = self._reports.get(label)
@@ -185,14 +180,6 @@ class RankTable:
         """Whether there is a rank that may yet come to stand somewhere."""
         with self.changed:
             return any(report.failure is None for report in self._reports.values())
-
-    def any_behind(self, state: str) -> bool:
-        """Whether there is a rank that holds something, and may yet come to stand at this state."""
-        with self.changed:
-            return any(
-                report.failure is None and not report.stands_at(state) and label in self._holds
-                for label, report in self._reports.items()
-            )
 
     def all_past(self, states: set[str], *, served: bool = False) -> bool:
         """Whether every rank that does not fail stands at one of these (or serves it)."""

@@ -250,7 +250,6 @@ class RelayState(RelayTarget):
 
     def _ask(self, state: str) -> None:
         schema = self.schema
-        end = time.monotonic() + _PATIENCE
         self._gather.silent.clear()
         while True:
             groups = self._wait_groups(state)
@@ -271,12 +270,6 @@ class RelayState(RelayTarget):
                 else:
                     missing.append(name)
                 at += room_bytes(words)
-            if missing and self._slices and time.monotonic() < end:
-                if self._ranks.any_behind(state):  # another engine, which holds those
-                    self._go_on()
-                    with self._ranks.changed:
-                        self._ranks.changed.wait(0.2)
-                    continue
             if missing:
                 _log.warning(
                     "no engine of this host holds all of %s and %d more any longer; a whole state "
