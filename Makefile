@@ -60,6 +60,7 @@ test:  ## style, release and sanitizer builds, their tests, threads under Thread
 
 test-all:  ## as test, and what takes long: every test under sanitizers, real engines, Xet's server
 	@tools/setup.sh test-all
+	@tools/frameworks.sh
 	@tools/clang_tidy.sh --all
 	@$(MAKE) --no-print-directory test left_out=
 

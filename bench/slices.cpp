@@ -1,9 +1,9 @@
-// What a host fetches of a step whose engine spans several hosts, against its share: one layer of a
-// dense model and one of a mixture of experts, in bf16, at two densities, published into a folder
-// and fetched by the code that followers run. The share is what the host's part of each tensor
-// takes in a delta that is not sliced.
+// What a host fetches of a step whose engine spans several hosts, and of an anchor to join with,
+// against its share: one layer of a dense model and one of a mixture of experts, in bf16, at two
+// densities, published into a folder and fetched by the code that followers run. The share is what
+// the host's part of each tensor takes in a delta that is not sliced; an anchor is one from zeros.
 //
-//   wisp_slices [JSON or -]
+//   wisp_slices [JSON or -] [joins]        joins: those alone
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -98,6 +98,8 @@ Layer mixture_layer(bool by_experts) {
     return layer;
 }
 
+constexpr float kJoin = 0;  // instead of a learning rate: from zeros
+
 /// Old and new weights in memory.
 class Pair {
   public:
@@ -105,6 +107,7 @@ class Pair {
         for (std::size_t i = 0; i < layer.tensors.size(); ++i) {
             const simulation::AdamW optimizer{.learning_rate = learning_rate};
             simulation::fill_pair({i + 1, 0}, 0.035F, optimizer, old_.bits[i], new_.bits[i]);
+            if (learning_rate == kJoin) std::ranges::fill(old_.bits[i], std::uint16_t{0});
         }
     }
     struct State : Weights {
@@ -203,7 +206,7 @@ nlohmann::ordered_json measure(const Case& split, float learning_rate, const fs:
     const Location run{meter, "run", "bench"};
     Uploader uploader(run, 4, std::uint64_t{1} << 40);
     const StoredFile file = sure(uploader.upload(folder / "sliced", "", delta_key, 1, 1));
-    nlohmann::ordered_json row = {{"ratio", 0.0}};
+    nlohmann::ordered_json row = {{"ratio", -1.0}};
     for (std::uint64_t host = 0; host < split.hosts; ++host) {
         const std::uint64_t each = split.ranks / split.hosts;
         const HeldSlices held = held_by(layer, host * each, (host + 1) * each, split.ranks);
@@ -239,7 +242,8 @@ int main(int argc, char** argv) {
           Case{"TP=4 / 4", false, false, 4, 4}, Case{"TP=2 / 2", true, false, 2, 2},
           Case{"TP=4 / 2", true, false, 4, 2}, Case{"TP=4 / 4", true, false, 4, 4},
           Case{"EP=4 / 2", true, true, 4, 2}}) {
-        for (const float learning_rate : {1e-6F, 3e-7F}) {
+        for (const float learning_rate : {1e-6F, 3e-7F, kJoin}) {
+            if (argc > 2 && learning_rate != kJoin) continue;
             fs::create_directories(folder);
             const auto row = measure(split, learning_rate, folder);
             fs::remove_all(folder);

@@ -16,8 +16,8 @@ namespace {
 
 /// What only a folder of weights has a use for, and what only servers do.
 const std::vector<std::string> kOnlyOfFolders = {
-    "--base",          "--on-step",       "--id",         "--no-heartbeat",
-    "--accept-rewind", "--max-staleness", "--min-serial", "--layout"};
+    "--base",       "--on-step", "--id",   "--no-heartbeat", "--accept-rewind", "--max-staleness",
+    "--min-serial", "--layout",  "--keep", "--mark",         "--reader-wait"};
 const std::vector<std::string> kOnlyOfServers = {"--requests", "--timeout", "--api-key"};
 
 /// Errors that no waiting cures.

@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
     wisp::cli::add_publish(app, outcome);
     wisp::cli::add_follow(app, outcome);
     wisp::cli::add_pull(app, outcome);
+    wisp::cli::add_read(app, outcome);
     wisp::cli::add_log(app, outcome);
     wisp::cli::add_status(app, outcome);
     wisp::cli::add_dashboard(app, outcome);

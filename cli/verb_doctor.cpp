@@ -14,16 +14,37 @@ struct DoctorArguments {
     bool quick = false;
 };
 
+/// What the table comes to; in agreement with it, and with the exit code.
+std::string verdict_of(const DoctorReport& report) {
+    std::string failed;
+    bool only_creates = true;
+    bool tried = true;
+    for (const Finding& finding : report.findings) {
+        const bool creates = finding.name.starts_with("create_");
+        if (creates && finding.verdict == Verdict::kSkipped) tried = false;
+        if (finding.verdict != Verdict::kFail) continue;
+        only_creates = only_creates && creates;
+        failed += (failed.empty() ? "" : ", ") + finding.name;
+    }
+    if (failed.empty() && report.exclusive_create) {
+        return "Fit for runs: conditional writes hold, and several writers are safe from each "
+               "other.";
+    }
+    if (!only_creates) {
+        return fmt::format("Not fit for runs: {} failed; the lines above say what to do.", failed);
+    }
+    return fmt::format(
+        "Fit for runs of one writer only ('wisp init --single-writer'): conditional writes {}.",
+        failed.empty() && !tried ? "cannot be tried here" : "do not hold");
+}
+
 void print_table(const DoctorReport& report) {
     for (const Finding& finding : report.findings) {
         fmt::print("{:7}  {:18}  {}\n", name_of(finding.verdict), finding.name,
                    printable(finding.detail));
         if (!finding.cure.empty()) fmt::print("{:29}→ {}\n", "", printable(finding.cure));
     }
-    fmt::print("\n{}\n",
-               report.exclusive_create
-                   ? "Conditional writes hold: several writers are safe from each other."
-                   : "Conditional writes do not hold: let one writer only use this store.");
+    fmt::print("\n{}\n", verdict_of(report));
 }
 
 nlohmann::ordered_json as_json(const DoctorArguments& arguments, const DoctorReport& report,
@@ -37,6 +58,7 @@ nlohmann::ordered_json as_json(const DoctorArguments& arguments, const DoctorRep
     }
     return {{"verb", "doctor"},
             {"ok", report.healthy},
+            {"verdict", verdict_of(report)},
             {"url", arguments.url},
             {"exclusive_create", report.exclusive_create},
             {"findings", std::move(findings)},
@@ -65,10 +87,9 @@ int run(const DoctorArguments& arguments) {
     clear_progress(arguments.common);
     if (arguments.common.json) {
         print_json(as_json(arguments, *report, watch.seconds()));
-    } else if (!arguments.common.quiet || !report->healthy) {
-        print_table(*report);
     }
     const bool sound = report->healthy && report->exclusive_create;
+    if (!arguments.common.json && (!arguments.common.quiet || !sound)) print_table(*report);
     return sound ? 0 : exit_code(ErrorKind::kIncapable);
 }
 

@@ -27,6 +27,10 @@ struct FollowArguments {
     std::string run;
     std::string layout = "wisp";
     std::string into;
+    std::optional<StepPattern> steps;  // of --into, when it names a folder for each step
+    std::optional<std::uint64_t> keep;
+    std::string mark;
+    Milliseconds reader_wait{60'000};
     std::string base;
     bool once = false;
     std::optional<std::uint64_t> until_step;
@@ -104,8 +108,10 @@ class Audience {
         const bool moved =
             event.kind == FollowEvent::Kind::kApplied || event.kind == FollowEvent::Kind::kJoined;
         if (!moved || arguments_->on_step.empty()) return;
+        const fs::path folder =
+            arguments_->steps ? place_ / arguments_->steps->name_of(event.step) : place_;
         const auto done =
-            run_step_command(arguments_->on_step, event, place_, arguments_->common.json);
+            run_step_command(arguments_->on_step, event, folder, arguments_->common.json);
         command_failed_ = !done;
         if (!done) reporter_->tell_failed_command(done.error());
     }
@@ -134,6 +140,33 @@ class Audience {
     bool command_failed_ = false;
 };
 
+/// Where the weights lie: the folder itself, or the one that those of the steps lie in.
+fs::path home_of(const FollowArguments& arguments) {
+    std::error_code ignored;
+    const fs::path home = arguments.steps ? arguments.steps->root() : fs::path(arguments.into);
+    return fs::absolute(home, ignored).lexically_normal();
+}
+
+Result<std::unique_ptr<Replica>> open_replica(const FollowArguments& arguments) {
+    if (!arguments.steps) {
+        FolderReplicaOptions options;
+        options.threads = arguments.common.threads;
+        options.progress = progress_bar(arguments.common);
+        options.reader_patience = arguments.reader_wait;
+        return open_folder_replica(arguments.into, options);
+    }
+    SnapshotReplicaOptions options;
+    options.threads = arguments.common.threads;
+    options.progress = progress_bar(arguments.common);
+    options.reader_patience = arguments.reader_wait;
+    options.keep = static_cast<std::size_t>(arguments.keep.value_or(options.keep));
+    options.marker = arguments.mark;
+    options.on_kept = [verb = arguments.verb](const std::string& what) {
+        fmt::print(stderr, "wisp {}: {}\n", verb, what);
+    };
+    return open_snapshot_replica(*arguments.steps, options);
+}
+
 struct Followed {
     FollowReport report;
     bool command_failed = false;
@@ -142,7 +175,8 @@ struct Followed {
 Result<Followed> follow(const FollowArguments& arguments, FollowReporter& reporter) {
     auto access = open_run(arguments.run, arguments.trust);
     if (!access) return std::unexpected(std::move(access).error());
-    if (const auto apart = require_apart(access->where, arguments.into); !apart) {
+    const fs::path place = home_of(arguments);
+    if (const auto apart = require_apart(access->where, place); !apart) {
         return std::unexpected(apart.error());
     }
     // Before a folder is made for a run that is not there.
@@ -152,14 +186,9 @@ Result<Followed> follow(const FollowArguments& arguments, FollowReporter& report
         !found && found.error().kind == ErrorKind::kNoRun) {
         return std::unexpected(std::move(found).error());
     }
-    std::error_code ignored;
-    const fs::path place = fs::absolute(arguments.into, ignored).lexically_normal();
     auto audience = Audience::gather(arguments, place, reporter);
     if (!audience) return std::unexpected(std::move(audience).error());
-    FolderReplicaOptions folder;
-    folder.threads = arguments.common.threads;
-    folder.progress = progress_bar(arguments.common);
-    auto replica = open_folder_replica(arguments.into, folder);
+    auto replica = open_replica(arguments);
     if (!replica) return std::unexpected(std::move(replica).error());
     FollowOptions options;
     options.run = access->options;
@@ -222,9 +251,22 @@ int run(const FollowArguments& arguments) {
 void add_options(Command& verb, FollowArguments& arguments) {
     verb.add_option("run", arguments.run, "Address of the run")->required();
     add_layout(verb, arguments.layout);
-    verb.add_option("--into", arguments.into, "Folder that becomes the newest checkpoint")
+    verb.add_option("--into", arguments.into,
+                    "Folder that becomes the newest checkpoint; with {step} in its name, a folder "
+                    "for each step, and a link 'current' beside them")
         ->required(arguments.verb == "pull")
         ->type_name("FOLDER");
+    verb.add_option("--keep", arguments.keep,
+                    "With {step}: how many of the newest folders stay, 3 by default")
+        ->type_name("N")
+        ->check(in_range(std::uint64_t{2}, std::uint64_t{1'000'000}));
+    verb.add_option("--mark", arguments.mark,
+                    "With {step}: an empty file of this name says that a folder is complete")
+        ->type_name("NAME");
+    add_duration(verb, "--reader-wait", arguments.reader_wait,
+                 "How long 'wisp read' may keep the next step waiting before that is a fault",
+                 Milliseconds(1))
+        ->default_str("1m");
     verb.add_option("--base", arguments.base,
                     "A checkpoint at hand to start from, instead of fetching an anchor")
         ->type_name("CHECKPOINT");
@@ -252,6 +294,21 @@ void add_options(Command& verb, FollowArguments& arguments) {
     add_common(verb, arguments.common, true);
 }
 
+void check_into(const Command& verb, FollowArguments& arguments) {
+    if (StepPattern::is_one(arguments.into)) {
+        auto steps = StepPattern::parse(arguments.into);
+        if (!steps) refuse_usage("--into", steps.error().text);
+        arguments.steps = std::move(*steps);
+        return;
+    }
+    for (const char* const option : {"--keep", "--mark"}) {
+        if (verb.count(option) == 0) continue;
+        refuse_usage(option,
+                     "it is about a folder for each step, which --into asks for with {step}, as "
+                     "in --into 'models/step_{step}'");
+    }
+}
+
 }  // namespace
 
 void add_follow(Command& app, Outcome& outcome) {
@@ -267,12 +324,14 @@ void add_follow(Command& app, Outcome& outcome) {
     add_servers(*verb, arguments->servers);
     verb->footer(R"(Examples:
   wisp follow s3://weights/qwen-rl --into /models/policy
+  wisp follow s3://weights/qwen-rl --into '/models/step_{step}' --mark STABLE --keep 3
   wisp follow /shared/runs/a --into policy --on-step 'curl -s -X POST localhost:8000/reload'
   wisp follow s3://weights/trl-run --into policy --layout trl
   wisp follow s3://weights/qwen-rl --into policy --trust trainer.key.pub --max-staleness 10m
   wisp follow s3://weights/qwen-rl --vllm http://gpu1:8000 --vllm http://gpu2:8000)");
     verb->callback([verb, arguments, &outcome] {
         check_drive_usage(*verb, arguments->servers);
+        check_into(*verb, *arguments);
         if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyFollowOptions);
         outcome.exit_code = arguments->servers.any() ? drive(*arguments) : run(*arguments);
     });
@@ -288,6 +347,7 @@ void add_pull(Command& app, Outcome& outcome) {
   wisp pull s3://weights/qwen-rl --into /models/policy
   wisp pull /shared/runs/a --into step_40 --until-step 40)");
     verb->callback([verb, arguments, &outcome] {
+        check_into(*verb, *arguments);
         if (arguments->layout == "trl") refuse_for_trl(*verb, kRunOnlyFollowOptions);
         outcome.exit_code = run(*arguments);
     });

@@ -49,6 +49,12 @@ Result<void> probe(const InitArguments& arguments, const Location& where) {
     const auto report = examine(where, options);
     clear_progress(arguments.common);
     if (!report) return std::unexpected(report.error());
+    for (const Finding& finding : report->findings) {
+        if (finding.verdict != Verdict::kFail || finding.name.starts_with("create_")) continue;
+        return fail(ErrorKind::kIncapable,
+                    fmt::format("{} cannot hold runs: {}: {} ('wisp doctor' says more)",
+                                printable(arguments.run), finding.name, printable(finding.detail)));
+    }
     if (report->exclusive_create) return {};
     return fail(ErrorKind::kIncapable,
                 fmt::format("{} lets several racing writers win, so a run there needs to have one "

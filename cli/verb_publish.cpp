@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,112 +8,20 @@
 #include "duration.hpp"
 #include "metrics.hpp"
 #include "publish_checks.hpp"
-#include "run_options.hpp"
+#include "publish_run.hpp"
+#include "publish_watch.hpp"
 #include "verbs.hpp"
-#include "wisp/run_status.hpp"
 
 namespace wisp::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct PublishArguments {
-    Common common;
-    std::string run;
-    std::string layout = "wisp";
-    std::string checkpoint;
-    std::optional<std::uint64_t> step;
-    std::uint64_t anchor_every = 0;
-    std::string codec;  // of TRL's layout
-    std::string baseline;
-    std::string base;
-    std::string base_name;
-    bool take_over = false;
-    bool rewind = false;
-    bool allow_schema_change = false;
-    bool heartbeat = false;
-    std::uint64_t part_bytes = std::uint64_t{1} << 30;
-    Milliseconds expires{0};
-    bool expires_given = false;
-    std::string metrics;
-    SignArguments sign;
-    TrustArguments trust;
-};
-
-struct Published {
-    PublishReport report;
-    std::uint64_t checkpoint_bytes = 0;
-};
-
 // A bucket in TRL's layout has no room for these.
 const std::vector<std::string> kRunOnlyPublishOptions = {
     "--take-over", "--rewind",  "--allow-schema-change", "--base",     "--base-name",
     "--part-size", "--expires", "--heartbeat",           "--sign-key", "--certificate",
-    "--trust"};
-
-/// Each run has its own: two runs published from one machine must not share a baseline.
-Result<fs::path> default_baseline(const RunAccess& access, bool trl) {
-    const char* const cache = std::getenv("XDG_CACHE_HOME");
-    const char* const home = std::getenv("HOME");
-    fs::path root;
-    if (cache != nullptr && *cache == '/') {
-        root = cache;
-    } else if (home != nullptr && *home == '/') {
-        root = fs::path(home) / ".cache";
-    } else {
-        return fail(ErrorKind::kInvalid,
-                    "there is no place for the baseline, since neither XDG_CACHE_HOME nor HOME is "
-                    "set; name one with --baseline");
-    }
-    root = root / "wisp" / "baselines";
-    if (trl) return root / trl_run_id(access.where);
-    auto status = read_status(access.where, access.options, false);
-    if (!status) return std::unexpected(std::move(status).error());
-    return root / status->run;
-}
-
-Result<std::unique_ptr<Replica>> open_baseline(const PublishArguments& arguments,
-                                               const RunAccess& access) {
-    Result<fs::path> folder = fs::path(arguments.baseline);
-    if (arguments.baseline.empty()) folder = default_baseline(access, arguments.layout == "trl");
-    if (!folder) return std::unexpected(std::move(folder).error());
-    FolderReplicaOptions cache;
-    cache.threads = arguments.common.threads;
-    cache.durable = false;
-    return open_folder_replica(*folder, cache);
-}
-
-Result<PublishOptions> publish_options(const PublishArguments& arguments, const RunAccess& access) {
-    PublishOptions options;
-    options.run = access.options;
-    auto signer = run_signer(arguments.sign);
-    if (!signer) return std::unexpected(std::move(signer).error());
-    options.signer = std::move(*signer);
-    options.anchor_every = arguments.anchor_every;
-    options.public_base = optional_path(arguments.base);
-    options.public_base_name = arguments.base_name;
-    options.threads = arguments.common.threads;
-    options.part_bytes = arguments.part_bytes;
-    if (arguments.expires_given) options.expires_after = arguments.expires;
-    options.take_over = arguments.take_over;
-    options.progress = progress_bar(arguments.common);
-    return options;
-}
-
-/// Calls `act` with a publisher and the baseline it stands on.
-template <class Act>
-auto with_publisher(const PublishArguments& arguments, Act act)
-    -> decltype(act(std::declval<Publisher&>(), std::declval<Replica&>())) {
-    auto access = open_run(arguments.run, arguments.trust);
-    if (!access) return std::unexpected(std::move(access).error());
-    auto options = publish_options(arguments, *access);
-    if (!options) return std::unexpected(std::move(options).error());
-    auto baseline = open_baseline(arguments, *access);
-    if (!baseline) return std::unexpected(std::move(baseline).error());
-    auto publisher = Publisher::open(access->where, **baseline, *options);
-    if (!publisher) return std::unexpected(std::move(publisher).error());
-    return act(*publisher, **baseline);
-}
+    "--trust",     "--watch"};
 
 Result<PublishReport> publish_to_trl(const PublishArguments& arguments,
                                      const Checkpoint& checkpoint) {
@@ -157,61 +64,6 @@ Result<Published> publish(const PublishArguments& arguments) {
         return published;
     };
     return with_publisher(arguments, act);
-}
-
-void print_published(const PublishArguments& arguments, const Published& published,
-                     double seconds) {
-    const PublishReport& report = published.report;
-    clear_progress(arguments.common);
-    if (report.anchor_failure) {
-        tell_error(Level::kWarning, "publish", report.anchor_failure->kind,
-                   fmt::format("step {} is committed, but its anchor failed and is due again: {}",
-                               report.step, report.anchor_failure->text));
-    }
-    if (arguments.common.json) {
-        print_json({{"verb", "publish"},
-                    {"ok", true},
-                    {"url", arguments.run},
-                    {"step", report.step},
-                    {"seq", report.seq},
-                    {"epoch", report.epoch},
-                    {"kind", report.kind_text()},
-                    {"anchored", report.anchored},
-                    {"anchor_failure", report.anchor_failure ? report.anchor_failure->text : ""},
-                    {"rewound", report.rewound},
-                    {"changed_elements", report.changed_elements},
-                    {"total_elements", report.total_elements},
-                    {"checkpoint_bytes", published.checkpoint_bytes},
-                    {"delta_bytes", report.delta_bytes},
-                    {"anchor_bytes", report.anchor_bytes},
-                    {"uploaded_bytes", report.uploaded_bytes},
-                    {"reused_bytes", report.reused_bytes},
-                    {"ratio", ratio(published.checkpoint_bytes, report.delta_bytes)},
-                    {"state", to_text(report.state)},
-                    {"diff_seconds", report.diff_seconds},
-                    {"upload_seconds", report.upload_seconds},
-                    {"commit_seconds", report.commit_seconds},
-                    {"baseline_seconds", report.baseline_seconds},
-                    {"seconds", seconds}});
-        return;
-    }
-    if (arguments.common.quiet) return;
-    fmt::print("step {}, seq {}: ", report.step, report.seq);
-    if (report.present) {
-        fmt::print("was published already\n");
-        return;
-    }
-    fmt::print("{} of {} changed, {}", human_count(report.changed_elements),
-               human_count(report.total_elements), human_bytes(report.uploaded_bytes));
-    if (report.delta_bytes > 0) {
-        fmt::print(", delta {} ({:.0f}x smaller)", human_bytes(report.delta_bytes),
-                   ratio(published.checkpoint_bytes, report.delta_bytes));
-    }
-    if (report.anchored) fmt::print(", anchor {}", human_bytes(report.anchor_bytes));
-    if (report.rewound) fmt::print(", rewound to epoch {}", report.epoch);
-    fmt::print("; diff {}, upload {}, commit {}, baseline {}\n", human_seconds(report.diff_seconds),
-               human_seconds(report.upload_seconds), human_seconds(report.commit_seconds),
-               human_seconds(report.baseline_seconds));
 }
 
 int run_heartbeat(const PublishArguments& arguments) {
@@ -261,6 +113,50 @@ void add_anchor_every(Command& verb, std::uint64_t& into) {
         ->default_str("auto");
 }
 
+void add_watching(Command& verb, PublishArguments& arguments) {
+    auto* watch =
+        verb.add_option(
+                "--watch", arguments.watch,
+                "Publish each checkpoint folder that is completed in DIR, in order: "
+                "step_12, checkpoint-500, weight_update_v3; or a pattern, 'DIR/step_{step}'")
+            ->type_name("DIR");
+    verb.add_option("--ready", arguments.ready,
+                    "With --watch: the file whose presence says that a folder is complete, e.g. "
+                    "STABLE; without one, a folder in which nothing changes any more is")
+        ->type_name("NAME")
+        ->needs(watch);
+    add_duration(verb, "--quiet-for", arguments.quiet,
+                 "With --watch: how long nothing may change in a folder that has no such file",
+                 Milliseconds(1))
+        ->default_str("5s")
+        ->needs(watch);
+    add_duration(verb, "--poll", arguments.poll, "With --watch: how often to look", Milliseconds(1))
+        ->default_str("1s")
+        ->needs(watch);
+    verb.add_flag("--once", arguments.once, "With --watch: publish what is there, and end")
+        ->needs(watch);
+    verb.add_option("--until-step", arguments.until_step,
+                    "With --watch: end when this step is published")
+        ->check(not_negative())
+        ->needs(watch);
+}
+
+void check_source(const Command& verb, const PublishArguments& arguments) {
+    const int sources = int{!arguments.checkpoint.empty()} + int{arguments.heartbeat} +
+                        int{!arguments.watch.empty()};
+    if (sources != 1) {
+        refuse_usage("checkpoint", "name a checkpoint, or pass --watch DIR or --heartbeat");
+    }
+    if (arguments.watch.empty()) return;
+    for (const char* const option : {"--step", "--rewind"}) {
+        if (verb.count(option) == 0) continue;
+        refuse_usage(option, "with --watch the folders say which step they are");
+    }
+    const bool plain = arguments.ready.find('/') == std::string::npos && arguments.ready != "." &&
+                       arguments.ready != "..";
+    if (!plain) refuse_usage("--ready", "give the name of a file in each folder");
+}
+
 void add_options(Command& verb, PublishArguments& arguments) {
     verb.add_option("--step", arguments.step, "Step to publish as; one after the newest by default")
         ->check(not_negative());
@@ -298,6 +194,7 @@ void add_options(Command& verb, PublishArguments& arguments) {
         ->each([&arguments](const std::string&) { arguments.expires_given = true; });
     verb.add_flag("--heartbeat", arguments.heartbeat,
                   "Publish no weights, only say that the trainer lives");
+    add_watching(verb, arguments);
     add_metrics(verb, arguments.metrics);
     add_signing(verb, arguments.sign);
     add_trust(verb, arguments.trust);
@@ -315,6 +212,7 @@ void add_publish(Command& app, Outcome& outcome) {
     verb->footer(R"(Examples:
   wisp publish s3://weights/qwen-rl step_42.safetensors --step 42
   wisp publish /shared/runs/a checkpoints/latest --anchor-every 50
+  wisp publish s3://weights/qwen-rl --watch run/broadcasts --ready STABLE
   wisp publish s3://weights/trl-run out/ --layout trl --codec gap
   wisp publish s3://weights/qwen-rl out/ --sign-key trainer.key --certificate trainer.cert)");
     verb->callback([verb, arguments, &outcome] {
@@ -323,10 +221,9 @@ void add_publish(Command& app, Outcome& outcome) {
             refuse_usage("--codec",
                          "a run keeps the codec it was started with: 'wisp init --codec'");
         }
-        if (arguments->checkpoint.empty() != arguments->heartbeat) {
-            refuse_usage("checkpoint", "name a checkpoint, or pass --heartbeat");
-        }
-        outcome.exit_code = run(*arguments);
+        check_source(*verb, *arguments);
+        outcome.exit_code =
+            arguments->watch.empty() ? run(*arguments) : publish_folders(*arguments);
     });
 }
 

@@ -22,6 +22,7 @@ void add_init(Command& app, Outcome& outcome);
 void add_publish(Command& app, Outcome& outcome);
 void add_follow(Command& app, Outcome& outcome);
 void add_pull(Command& app, Outcome& outcome);
+void add_read(Command& app, Outcome& outcome);
 void add_log(Command& app, Outcome& outcome);
 void add_status(Command& app, Outcome& outcome);
 void add_dashboard(Command& app, Outcome& outcome);

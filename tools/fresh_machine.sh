@@ -4,6 +4,7 @@
 # Needs root and debootstrap. The mirror, proxies and certificates are this machine's, and so is
 # where pip, npm, Go and cargo ask.
 # usage: tools/fresh_machine.sh [test|demo|...]
+#        tools/fresh_machine.sh aarch64       cross-compiles there
 #        tools/fresh_machine.sh install-wheel|install-deb [bookworm|trixie]
 set -euo pipefail
 
@@ -35,7 +36,7 @@ root=$work/root
 mounts_below() { awk -v top="$work/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts; }
 
 remove_work() {
-    for place in dev sys proc; do
+    for place in dev sys proc root/.cache/ccache; do
         mountpoint -q "$root/$place" || continue
         umount -R "$root/$place" || umount -R -l "$root/$place" || true
     done
@@ -132,8 +133,9 @@ install_wheel='
     apt-get -qq install -y --no-install-recommends python3-venv ca-certificates >/dev/null
     if command -v cc gcc g++ c++; then exit 1; fi
     python3 -m venv /root/venv
-    /root/venv/bin/pip install --quiet --disable-pip-version-check \
-        --find-links /root/dist --only-binary :all: wisp-sync
+    pip="/root/venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all:"
+    $pip numpy
+    $pip --no-index --find-links /root/dist wisp-sync
     cd /root && . venv/bin/activate
     wisp --version
     python dist/first_run.py
@@ -150,6 +152,7 @@ install_deb='
 case $verb in
     install-wheel) task=$install_wheel ;;
     install-deb) task=$install_deb ;;
+    aarch64) task="cd /root/wisp && tools/aarch64.sh" ;;
     *) task="cd /root/wisp && make $(printf %q "$verb")" ;;
 esac
 
@@ -165,6 +168,11 @@ mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 brought=
+if [[ $verb == aarch64 ]]; then
+    # Not a measurement: what was compiled before need not be again.
+    mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}/ccache" "$root/root/.cache/ccache"
+    mount --bind "${XDG_CACHE_HOME:-$HOME/.cache}/ccache" "$root/root/.cache/ccache"
+fi
 if [[ $verb == install-* ]]; then
     cp -r "$repo/build/dist" "$root/root/dist"
     cp "$repo/tests/python/first_run.py" "$root/root/dist/"
@@ -182,6 +190,10 @@ start=$SECONDS status=0
 inside "export DEBIAN_FRONTEND=noninteractive
 $task" || status=$?
 elapsed=$((SECONDS - start))
+if [[ $verb == aarch64 && $status == 0 ]]; then
+    mkdir -p "$repo/build/dist"
+    cp "$root"/root/wisp/build/dist/* "$repo/build/dist/"
+fi
 ((status == 0)) && verdict=PASSED || verdict="FAILED (exit $status)"
 say "$verb on $suite $verdict after $((elapsed / 60)) min $((elapsed % 60)) s"
 exit $status

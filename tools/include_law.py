@@ -21,14 +21,14 @@ LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAY
 # The public headers: the first layer that may include each. Dtypes, schemas, digests and changes are
 # plain values that the kernels work on. wisp.hpp is for those outside.
 PUBLIC = {
-    "base": {"control", "result", "signing"},
+    "base": {"control", "result", "signing", "step_pattern"},
     "kernel": {"schema", "state"},
     "checkpoint": {"checkpoint", "held_slices", "weights"},
     "delta": {"delta", "inspect", "touched_tensor"},
     "store": {"hub", "store"},
     "log": {"run", "trust"},
-    "follow": {"follower", "relay", "replica"},
-    "publish": {"async_publisher", "publisher", "shard", "sharded_publisher"},
+    "follow": {"follower", "read_folder", "relay", "replica", "snapshots"},
+    "publish": {"async_publisher", "folder_watch", "publisher", "shard", "sharded_publisher"},
     "maintain": {"doctor", "maintenance"},
     "observe": {"history", "run_status", "verdict", "vitals"},
     "engine": {"engine_driver"},
@@ -41,7 +41,7 @@ OUTSIDE = ("cli", "python")
 SHIPPED = ("include", "src", *OUTSIDE)
 NAMED = (*SHIPPED, "tests", "bench", "fuzz")
 # tests/ mirrors src/; these stand for no layer.
-OTHER_TESTS = {"bench", "cli", "contract", "dashboard", "deploy", "doubles", "e2e", "golden", "python", "s3", "sim", "wordle"}
+OTHER_TESTS = {"bench", "cli", "contract", "dashboard", "deploy", "doubles", "e2e", "frameworks", "golden", "python", "s3", "sim", "wordle"}
 
 # Words that were given up for those of the field, and must not come back; ARCHITECTURE.md has the
 # glossary. Words of an identifier count like words of a sentence: "road map" is RoadMap too.

@@ -9,7 +9,10 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 version=$(sed -nE 's/^project\(wisp VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C
+unset "${!LC_@}"
+# The language too: messages of the compiler in another one are other entries in its cache.
+export SOURCE_DATE_EPOCH TZ=UTC LANG=C.UTF-8
+umask 022
 out=$PWD/build/dist
 tree=$PWD/build/release-tree/wisp-$version
 
@@ -19,7 +22,8 @@ say() { echo "release: $*" >&2; }
 grep -q "^## \[$version\]" CHANGELOG.md || { say "CHANGELOG.md has no section [$version]"; exit 1; }
 rm -rf "$out" build/release-tree
 mkdir -p "$out" "$tree/build"
-git archive --format=tar HEAD | tar -C "$tree" -xf -
+archive() { git -c tar.umask=0022 archive --format=tar "$@"; }
+archive HEAD | tar -C "$tree" -xf -
 # The environments are pinned by hashes: those of this tree do.
 for venv in build/wheel-venv-*; do
     [[ ! -d $venv ]] || ln -s "$PWD/$venv" "$tree/$venv"
@@ -44,7 +48,7 @@ say "Debian packages"
     tools/deb.sh && mv build/dist/*.deb "$out/")
 
 say "container context and SBOM"
-git archive --format=tar --prefix="wisp-$version/" HEAD -- . ':!bench' ':!fuzz' ':!tests' |
+archive --prefix="wisp-$version/" HEAD -- . ':!bench' ':!fuzz' ':!tests' |
     gzip -9n >"$out/wisp-$version-container.tar.gz"
 "$python" "$tree/tools/sbom.py" "$tree" "$version" "$(git rev-parse HEAD)" >"$out/wisp-$version.cdx.json"
 (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

@@ -3,7 +3,7 @@
 # one line of totals: a log that is cut from the front still says what is wrong.
 # usage: tools/run_tests.sh "PRESET..." [ctest options]
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 presets=$1
 shift

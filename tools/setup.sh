@@ -13,7 +13,7 @@ style=(clang-format-19 clang-tidy-19 libgtest-dev libgmock-dev)
 
 group=${1:-build}
 long=false
-[[ $group != test-all ]] || { group=test; long=true; }
+[[ $group != test-all ]] || { group="test"; long=true; }
 case $group in
     build) packages=("${build[@]}") ;;
     wheel) packages=("${build[@]}" "${python[@]}" python3-dev binutils) ;;
@@ -31,7 +31,7 @@ case $group in
     *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
 # For what is installed by packages, manuals and units; and for Xet's test server: Debian's own cargo is too old for it.
-if $long; then packages+=(debootstrap groff lintian systemd); fi
+if $long; then packages+=(buildah debootstrap groff lintian systemd); fi
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }
@@ -72,7 +72,7 @@ install_packages() {
 # make_venv FOLDER REQUIREMENTS [how to fill it] [further files that it depends on...]
 # Debian's own interpreter comes first: python3-venv belongs to it, whatever the PATH calls python3.
 make_venv() {
-    local venv=$1 requirements=$2 fill=${3:-fill_venv} interpreter=/usr/bin/python3 stamp
+    local venv=$1 requirements=$2 fill=${3:-fill_venv} interpreter=${interpreter:-/usr/bin/python3} stamp
     [[ -f $requirements ]] || return 0
     [[ -x $interpreter ]] || interpreter=python3
     stamp="$("$interpreter" --version) $(cat "$requirements" "${@:4}" | sha256sum)"
@@ -131,8 +131,33 @@ fill_node() {
     (cd dashboard && PATH=$venv/bin:$PATH retry npm ci --no-audit --no-fund --loglevel=error >&2)
 }
 
+# Packages without what they depend on, beside an environment that has all that is looked at; the third
+# file is that environment's stamp.
+fill_beside() {
+    local beside packages
+    pip_install "$1" --no-deps -r "$2"
+    beside=$("$(dirname "$3")/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    packages=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    echo "$beside" >"$packages/beside.pth"
+}
+
 install_packages
 torch_venv() { make_venv "$1" "$2" fill_torch tests/overrides-torch.txt; }
+# Frameworks want Python 3.12, and take it from wherever this machine has it.
+frameworks_venv() {
+    local interpreter candidate
+    for candidate in /usr/bin/python3.12 python3.12 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python3.12; do
+        if "$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] != (3, 12))' \
+            2>/dev/null; then
+            interpreter=$(command -v "$candidate")
+            make_venv build/frameworks-venv tests/requirements-frameworks.txt fill_torch \
+                tests/overrides-frameworks.txt
+            return
+        fi
+    done
+    say "there is no Python 3.12 here: the tests with verl, SkyRL and Ray themselves will be skipped"
+}
 # Only for building the page: the one in the tree is used until its sources change.
 node_venv() {
     make_venv build/node-venv dashboard/requirements.txt fill_node dashboard/package-lock.json
@@ -162,9 +187,20 @@ case $group in
            tools/test_servers.sh
            if $long; then
                node_venv
+               frameworks_venv
                docs_venv
                promtool
                make_venv build/deploy-venv tests/deploy/requirements.txt
+               make_venv build/vllm-0.26-venv tests/requirements-vllm-0.26.txt fill_torch \
+                   tests/overrides-vllm-0.26.txt
+               torch_venv build/vllm-0.29-venv tests/requirements-vllm-0.29.txt
+               make_venv build/sglang-venv tests/requirements-sglang.txt fill_beside \
+                   build/torch-venv/stamp
+               # Axolotl wants the Python of the frameworks.
+               if [[ -f build/frameworks-venv/stamp ]]; then
+                   interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
+                       tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
+               fi
                tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;

@@ -61,7 +61,11 @@ build_wheel() {
     # As deep as build/release, so that the compiler's cache knows the paths.
     "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation --config-settings=build-dir="build/wheel-$version" --wheel-dir "$raw" .
-    PATH=$PWD/$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip --wheel-dir "$raw/repaired" \
+    local linked
+    mapfile -t linked < <(ldd "build/wheel-$version/bin/wisp" | grep -o '/[^ ]*')
+    "$venv/bin/python" tools/older_libstdcxx.py "$raw"/wisp_sync-*.whl "$raw/libraries" "${linked[@]}"
+    # By python -m: programs of an environment know only the folder that it was made in.
+    LD_LIBRARY_PATH=$PWD/$raw/libraries PATH=$PWD/$venv/bin:$PATH "$venv/bin/python" -m auditwheel repair --strip --wheel-dir "$raw/repaired" \
         "$raw"/wisp_sync-*.whl >"$raw/auditwheel.log" 2>&1 ||
         { tail -n 20 "$raw/auditwheel.log" >&2; exit 1; }
     mv "$raw"/repaired/wisp_sync-*.whl "$out/"

@@ -36,6 +36,10 @@ struct RelayReplicaOptions {
     /// fetched than the tiles in which some of it lies, and asked for, tile by tile, in whole. Null
     /// or absent: all. Other deltas are then kUnsupported.
     std::function<std::shared_ptr<const HeldSlices>()> held;
+    /// The same of a state of these tensors, before it is fetched whole: of a sliced anchor, and of
+    /// sliced deltas from it on, no more is fetched, and what on_adopt() is told of has holes for
+    /// the rest. It may wait for those who will hold it.
+    std::function<std::shared_ptr<const HeldSlices>(const Schema&)> held_of;
     /// Told of each move when it is proven; if it fails, the replica stays where it was. `weights`
     /// have a schema and no bytes.
     std::function<Result<void>(const ReplicaMove&)> on_move;

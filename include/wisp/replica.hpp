@@ -88,6 +88,9 @@ class Replica {
     /// What deltas must bring, where they are sliced; null: all of it. Files that bring no more are
     /// given to apply() only.
     virtual std::shared_ptr<const HeldSlices> held() const { return nullptr; }
+    /// The same of a state of these tensors that is about to be fetched; null: all of it. If not,
+    /// adopt() is given files of which only these parts are proven, and holes for the rest.
+    virtual std::shared_ptr<const HeldSlices> held_of(const Schema&) { return nullptr; }
     /// A folder for fetched files, on the same disk; survives restarts so that fetches resume.
     virtual std::filesystem::path scratch() const = 0;
 };
@@ -96,6 +99,9 @@ struct FolderReplicaOptions {
     unsigned threads = 0;
     /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
     bool durable = true;
+    /// How long a change waits for readers (wisp/read_folder.hpp) before it fails with
+    /// kUnavailable.
+    Milliseconds reader_patience = Milliseconds(60'000);
     Progress progress;
 };
 

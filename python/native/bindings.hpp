@@ -20,5 +20,6 @@ void bind_relay(nb::module_& module);
 void bind_follow_reports(nb::module_& module);
 void bind_publishing(nb::module_& module);
 void bind_engines(nb::module_& module);
+void bind_folders(nb::module_& module);
 
 }  // namespace wisp::python

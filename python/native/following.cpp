@@ -17,6 +17,7 @@
 #include "waking_clock.hpp"
 #include "wisp/control.hpp"
 #include "wisp/follower.hpp"
+#include "wisp/snapshots.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp::python {
@@ -64,6 +65,15 @@ class FollowSession {
         FolderReplicaOptions options;
         options.threads = options_.threads;
         hold_replica([&] { return open_folder_replica(folder, options); });
+    }
+
+    void into_steps(const std::string& pattern, std::size_t keep, const std::string& mark) {
+        const StepPattern where = value_of(StepPattern::parse(pattern));
+        SnapshotReplicaOptions options;
+        options.threads = options_.threads;
+        options.keep = keep;
+        options.marker = mark;
+        hold_replica([&] { return open_snapshot_replica(where, options); });
     }
 
     void into_host(std::shared_ptr<HostWeights> host, bool strict) {
@@ -317,6 +327,8 @@ void bind_following(nb::module_& module) {
             "poll"_a, "heartbeat"_a, "max_staleness"_a, "accept_rewind"_a, "threads"_a,
             "parallel_fetches"_a, "trl_layout"_a = false)
         .def("into_folder", &FollowSession::into_folder, "folder"_a)
+        .def("into_steps", &FollowSession::into_steps, "pattern"_a, "keep"_a, "mark"_a,
+             "A folder for each step: see wisp/snapshots.hpp.")
         .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
         .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)
         .def("into_shared", &FollowSession::into_shared, "on_target"_a, "on_enter"_a, "on_adopt"_a,
@@ -326,13 +338,16 @@ void bind_following(nb::module_& module) {
         .def(
             "into_relay",
             [](FollowSession& self, nb::object on_room, nb::object on_ask, nb::object on_asked,
-               nb::object on_adopt, nb::object on_move, nb::object on_held) {
+               nb::object on_adopt, nb::object on_move, nb::object on_held, nb::object on_held_of) {
                 self.into_relay({std::move(on_room), std::move(on_ask), std::move(on_asked),
-                                 std::move(on_adopt), std::move(on_move), std::move(on_held)});
+                                 std::move(on_adopt), std::move(on_move), std::move(on_held),
+                                 std::move(on_held_of)});
             },
             "on_room"_a, "on_ask"_a, "on_asked"_a, "on_adopt"_a, "on_move"_a, "on_held"_a,
+            "on_held_of"_a,
             "There is no replica: on_room([(tensor, words), …]) answers with memory, and "
-            "on_ask(state) fills it. on_held() says what is held of the tensors, None: all.")
+            "on_ask(state) fills it. on_held() says what is held of the tensors, None: all; "
+            "on_held_of(schema) the same before a whole state is fetched.")
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

@@ -24,6 +24,9 @@ class GuardedReplica : public Replica {
     const Weights* weights() const override { return inner_->weights(); }
     bool has_state() const override { return inner_->has_state(); }
     std::shared_ptr<const HeldSlices> held() const override { return inner_->held(); }
+    std::shared_ptr<const HeldSlices> held_of(const Schema& coming) override {
+        return inner_->held_of(coming);
+    }
     bool in_doubt() const override { return inner_->in_doubt(); }
     std::filesystem::path scratch() const override { return inner_->scratch(); }
     Result<std::optional<ReplicaRecord>> load() override;

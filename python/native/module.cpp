@@ -21,4 +21,5 @@ NB_MODULE(_native, module) {
     wisp::python::bind_publishing(module);
     wisp::python::bind_trl_layout(module);
     wisp::python::bind_engines(module);
+    wisp::python::bind_folders(module);
 }

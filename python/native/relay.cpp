@@ -74,12 +74,10 @@ class RelayHooks {
         return names ? *names : "the engines";
     }
     std::shared_ptr<const HeldSlices> held() {
-        using Held = std::shared_ptr<const HeldSlices>;
-        auto found = call_python<Held>("the relay", [&]() -> Result<Held> {
-            const nb::object given = calls_.held();
-            return given.is_none() ? nullptr : nb::cast<SlicesInPython&>(given).slices;
-        });
-        return found ? *found : nullptr;
+        return slices_from([&] { return calls_.held(); });
+    }
+    std::shared_ptr<const HeldSlices> held_of(const Schema& schema) {
+        return slices_from([&] { return calls_.held_of(schema_list(schema)); });
     }
     Result<void> adopt(const std::filesystem::path& folder, const Schema& schema,
                        const ReplicaRecord& at) {
@@ -96,6 +94,16 @@ class RelayHooks {
     }
 
   private:
+    /// Null if the call fails, too.
+    template <class Call>
+    std::shared_ptr<const HeldSlices> slices_from(Call&& call) {
+        using Held = std::shared_ptr<const HeldSlices>;
+        auto found = call_python<Held>("the relay", [&]() -> Result<Held> {
+            const nb::object given = call();
+            return given.is_none() ? nullptr : nb::cast<SlicesInPython&>(given).slices;
+        });
+        return found ? *found : nullptr;
+    }
     template <class Call>
     Result<void> told(Call&& call) {
         return call_python<void>("the relay", [&]() -> Result<void> {
@@ -115,6 +123,7 @@ RelayReplicaOptions relay_options(const RelayCalls& calls) {
     options.room = [hooks](std::span<const TouchedTensor> tensors) { return hooks->room(tensors); };
     options.ask = [hooks](const StateDigest& at) { return hooks->ask(at); };
     options.held = [hooks] { return hooks->held(); };
+    options.held_of = [hooks](const Schema& coming) { return hooks->held_of(coming); };
     options.asked = [hooks] { return hooks->asked(); };
     options.on_move = [hooks](const ReplicaMove& move) { return hooks->move(move); };
     options.on_adopt = [hooks](const std::filesystem::path& folder, const Schema& adopted,

@@ -12,9 +12,10 @@ namespace nb = nanobind;
 /// room([(tensor, words), …]) answers with writable memory, ask(state) fills it, asked() tells by
 /// whom; adopt(folder, schema, step, seq, state) and move(entries, step, seq, state, moved by)
 /// are told.
-/// held() answers with HeldSlices, or None if everything is held.
+/// held() answers with HeldSlices, or None if everything is held; held_of(schema) the same of a
+/// state of these tensors that is about to be fetched.
 struct RelayCalls {
-    nb::object room, ask, asked, adopt, move, held;
+    nb::object room, ask, asked, adopt, move, held, held_of;
 };
 
 /// The result keeps what it calls.

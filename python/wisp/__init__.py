@@ -25,25 +25,33 @@ from .errors import (
     UnsupportedError,
     WrongBaseError,
 )
+from .folders import ReadFolder, reading
 from .follower import Follower, SyncReport
 from .publisher import Publisher, PublishStats
 from .runs import compact, doctor, export, init, log, retain, scrub, status
+from .stream_publisher import StreamPublisher
 from .targets import Changes, TensorChange
 
 if TYPE_CHECKING:
     from . import engine as engine
+    from . import folders as folders
     from . import hf as hf
+    from . import nemo_rl as nemo_rl
     from . import plot as plot
+    from . import ray as ray
     from . import sglang as sglang
     from . import sharded as sharded
+    from . import slime as slime
     from . import trl as trl
+    from . import verl as verl
     from . import vllm as vllm
     from .sharded import ShardedPublisher, ShardedReport
 
 #: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
 #: for.
 _SUBMODULES = (
-    "adapters", "engine", "hf", "plot", "quantize", "sglang", "sharded", "trl", "vllm",
+    "adapters", "axolotl", "engine", "hf", "ms_swift", "nemo_rl", "plot", "quantize", "ray", "sglang",
+    "sharded", "skyrl", "slime", "trl", "verl", "vllm",
 )  # fmt: skip
 
 __all__ = [
@@ -65,8 +73,10 @@ __all__ = [
     "NotFoundError",
     "PublishStats",
     "Publisher",
+    "ReadFolder",
     "ShardedPublisher",
     "ShardedReport",
+    "StreamPublisher",
     "SyncReport",
     "TensorChange",
     "UnavailableError",
@@ -84,6 +94,7 @@ __all__ = [
     "kernel_name",
     "log",
     "merge",
+    "reading",
     "retain",
     "scrub",
     "status",

@@ -822,9 +822,9 @@ class FollowSession:
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
 
-    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object) -> None:
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object, on_held_of: object) -> None:
         """
-        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all.
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all; on_held_of(schema) the same before a whole state is fetched.
         """
 
     def catch_up(self) -> FollowReport: ...

@@ -22,7 +22,7 @@ CHUNK_ELEMENTS = 1 << 26
 Change = tuple[int, int, np.ndarray, np.ndarray, np.ndarray]
 
 
-def _bits(tensor: Any) -> Any:
+def bits_of(tensor: Any) -> Any:
     """A flat view as integers: NaNs, signs of zero and payloads compare as they are."""
     import torch
 
@@ -68,7 +68,7 @@ class DeviceDetector:
                 host = torch.empty(count * item_size(source), dtype=torch.uint8)
                 if count:
                     self._session.read_baseline(index, host.numpy())
-                wide = _bits(host.view(source.dtype))
+                wide = bits_of(host.view(source.dtype))
                 self._baseline.append(wide.to(source.device, copy=True))
             return
         for index, first, positions, new_bits in moves:
@@ -89,7 +89,7 @@ class DeviceDetector:
                 base = self._baseline[index] = base.to(source.device)
             for first in range(0, source.count, CHUNK_ELEMENTS):
                 old = base[first : first + CHUNK_ELEMENTS]
-                new = _bits(source.elements(first, old.numel()).to(source.dtype))
+                new = bits_of(source.elements(first, old.numel()).to(source.dtype))
                 at = torch.nonzero(new != old).reshape(-1)
                 if at.numel() == 0:
                     continue

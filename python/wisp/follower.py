@@ -31,8 +31,9 @@ _Position = _native.FollowReport | _native.FollowEvent
 class Follower(OfOneProcess):
     """Brings `target` to the newest committed step of `run`, and keeps it there.
 
-    `target` is a torch module, a dict of torch or numpy arrays, a folder, or a function that
-    receives the `Changes` of each step. Everything is proven before the first weight is written; a
+    `target` is a torch module, a dict of torch or numpy arrays, a folder, folders
+    ("models/step_{step}": one for each step, and a link `current`), or a function that receives the
+    `Changes` of each step. Everything is proven before the first weight is written; a
     failure leaves the target at its last good step. Tensors in host memory are written in place and
     need no second copy: they are the replica. Do not write to them yourself; where a step touches
     what you wrote, the follower notices and starts over from a whole state.
@@ -51,6 +52,8 @@ class Follower(OfOneProcess):
         values, through a copy in host memory.
     own_copy: follow through a copy in host memory even where that is not needed.
     strict: tensors of the target that the run does not have are an error.
+    keep, mark: of a folder for each step: how many stay (3), and the name of an empty file that
+        says that a folder is complete.
     on_step: called with a `FollowEvent` after each move; what it raises ends the call under way.
     on_event: the same for every event: also faults that were worked around, and looks that found
         nothing more to do (`kind` "fault" and "waiting").
@@ -78,6 +81,8 @@ class Follower(OfOneProcess):
         cast: bool = False,
         own_copy: bool = False,
         strict: bool = True,
+        keep: int | None = None,
+        mark: str = "",
         on_step: Callable[[_native.FollowEvent], object] | None = None,
         on_event: Callable[[_native.FollowEvent], object] | None = None,
         layout: Literal["wisp", "trl"] = "wisp",
@@ -128,7 +133,7 @@ class Follower(OfOneProcess):
         self._thread = FollowThread(self._session, self._place.url)
         connect(
             self._session, target, cast=cast, own_copy=own_copy, strict=strict, device=device,
-            names=names,
+            names=names, keep=keep, mark=mark,
         )  # fmt: skip
 
     @property

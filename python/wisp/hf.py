@@ -27,7 +27,8 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
     """Publishes the trainer's model after each `every` optimizer steps, and closes at the end.
 
     The end is also an exception out of train(), if the callback was handed to the trainer's
-    constructor; one that was added later is closed by close(), or when the process ends.
+    constructor; one that was added later is told by watch(), or closed by close(), or when the
+    process ends.
 
     The initial weights are published when training begins, so that rollout servers can start; the
     step is the trainer's global step. Other options are those of wisp.Publisher. The model's
@@ -50,8 +51,11 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Trainers tell callbacks nothing of exceptions, so train() is watched."""
         trainer = _calling_trainer(self)
-        if trainer is None:
-            return
+        if trainer is not None:
+            self.watch(trainer)
+
+    def watch(self, trainer: Any) -> None:
+        """Closes when train() raises. For callbacks that are added to a trainer that is there."""
         train = trainer.train
 
         @functools.wraps(train)

@@ -15,6 +15,7 @@ from .device_diff import DeviceDetector
 from .errors import Error, FencedError, InvalidError, WrongBaseError, kind_of
 from .exit_flush import ExitFlush
 from .forks import OfOneProcess
+from .handed_changes import HandedChanges
 from .metrics import MetricsRule, PublisherMetrics
 from .model_files import QuantizeRule, SideFiles, quantizer_of
 from .optimizer_hooks import OptimizerHooks
@@ -174,20 +175,46 @@ class Publisher(OfOneProcess):
         what became of it, and `failure` why it is not in the bucket yet. A step at or below the
         newest is a rewind: followers are told, and get a full checkpoint.
         """
+        return self._publish(step, None)
+
+    def publish_handed(self, weights: Iterable[tuple[str, Any]], step: int | None = None) -> int:
+        """As publish(), for weights that somebody hands over one by one, once, in any order.
+
+        They are what the model held when it was published last, under the same names. Each is
+        compared with the last committed state before the next is asked for, and then let go of;
+        what changed is kept. `weights` is read to its end in any case: other ranks may take part.
+        WrongBaseError when there is no state to compare with: publish the model.
+        """
+        rule, quantizer = self._tensors.rule, self._quantizer
+        handed = HandedChanges(self._session, self._schema, rule, quantizer, weights)
+        try:
+            return self._publish(step, handed)
+        finally:
+            handed.drain()
+
+    def let_go_of_model(self) -> None:
+        """Keeps none of the model's tensors until publish() looks at it again."""
+        self._tensors.let_go()
+        self._stager.let_go()
+
+    def _publish(self, step: int | None, handed: HandedChanges | None) -> int:
         start = time.perf_counter()
         self._require_own()
         step = self._next_step if step is None else int(step)
         self._listen()
         self._raise_failure()
         try:
-            sources, schema = self._tensors.look()
+            sources, schema = self._tensors.look() if handed is None else ({}, self._schema)
             self._require_schema(schema)
         except Exception as error:
             # Raised here, and by flush() until a later step is committed.
             self._session.miss(step, kind_of(error), str(error))
             raise
         try:
-            folded = self._submit(schema, sources, step)
+            if handed is None:
+                folded = self._submit(schema, sources, step)
+            else:
+                folded = bool(self._session.submit_changes(schema, handed.next, step))
         except Exception as error:  # a store written in Python raises what it likes
             self._listen()
             self._failure_raised = True

@@ -1,4 +1,7 @@
-"""SGLang: `--custom-weight-loader wisp.sglang.load_delta`, driven by `wisp follow --sglang URL`.
+"""SGLang's loader `wisp.sglang.load_delta`, driven by `wisp follow --sglang URL`.
+
+wisp.sglang_plugin makes it known to servers of 0.5.23; others want it named by the flag
+`--custom-weight-loader`.
 
 SGLang calls the loader in every worker with what `/update_weights_from_tensor` brings. Ours brings
 no weights but a small record: which run to follow, or which staged step to switch to. Fetching,
@@ -28,7 +31,7 @@ from .errors import ConflictError, InvalidError, text_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["load_delta"]
+__all__ = ["is_following", "load_delta"]
 
 _log = logging.getLogger("wisp.engine")
 _NAME = "wisp"
@@ -51,6 +54,12 @@ def load_delta(model: torch.nn.Module, named_tensors: Iterable[tuple[str, torch.
     except Exception as error:
         rank.error = text_of(error)
         _log.warning("wisp: %s; the weights that were there are served on", rank.error)
+
+
+def is_following(model: torch.nn.Module) -> bool:
+    """Whether steps of a run are staged for this model, or will be."""
+    rank = _ranks.get(model)
+    return rank is not None and rank.follows
 
 
 def _record_in(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Any]:
@@ -80,6 +89,11 @@ class _Rank:
         self._number, self._vote = _ranks_of_server()
         self._engine = f"sglang-{os.getppid()}"
         self._answer_for(model)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it was told of a run."""
+        return self._follower is not None
 
     def obey(self, record: dict[str, Any]) -> None:
         """Follows a run, or switches to a step of it."""

@@ -116,6 +116,18 @@ def published_dtype(name: str, tensor: Any, rule: DtypeRule) -> Any:
     return rule if tensor.dtype.is_floating_point else tensor.dtype
 
 
+def dtype_named(dtype: DtypeRule | str) -> DtypeRule:
+    """A rule for dtypes; the name of a torch dtype becomes that."""
+    if not isinstance(dtype, str):
+        return dtype
+    import torch
+
+    named = getattr(torch, dtype, None)
+    if not isinstance(named, torch.dtype):
+        raise InvalidError(f"torch has no dtype {dtype!r}")
+    return named
+
+
 def _array_dtype(name: str, array: np.ndarray, rule: DtypeRule) -> Any:
     """The same of a numpy array: dtypes of numpy, of ml_dtypes and, by their names, of torch."""
     is_dtype = isinstance(rule, (str, type, np.dtype)) or str(rule).startswith("torch.")
@@ -179,7 +191,7 @@ class ModelTensors:
 
     def __init__(self, naming: Naming, rule: DtypeRule, quantizer: Quantizer | None = None) -> None:
         self._naming = naming
-        self._rule = rule
+        self.rule = rule
         self._quantizer = quantizer
         self._known: list[tuple[str, Any, Callable[[Any], tuple[Any, ...]], Any]] | None = None
         # A function may answer something else next time.
@@ -195,7 +207,7 @@ class ModelTensors:
             if self._is_known(entries):
                 return self._sources, self._schema
             self._keeps = False
-        self._sources, self.aliases = sources_of(self._naming, self._rule)
+        self._sources, self.aliases = sources_of(self._naming, self.rule)
         if self._quantizer is not None:
             self._sources = self._quantizer.sources(self._sources)
         self._schema = schema_of(self._sources)
@@ -208,6 +220,11 @@ class ModelTensors:
                 place = _torch_place if is_torch(tensor) else _array_place
                 self._known.append((name, tensor, place, place(tensor)))
         return self._sources, self._schema
+
+    def let_go(self) -> None:
+        """Keeps no tensor; the next look takes in whatever the model has then."""
+        self._known = None
+        self._sources = {}
 
     def _is_known(self, entries: Mapping[str, Any]) -> bool:
         if self._known is None or len(entries) != len(self._known):
@@ -270,6 +287,10 @@ class Stager:
         self._before = {} if self._whole is not None else events_before(self._order)
         self._is_at_start = False
         self.restart()
+
+    def let_go(self) -> None:
+        """Keeps no tensor."""
+        self._sources, self._order, self._whole = None, [], None
 
     def restart(self) -> None:
         """Goes back to the first group, which may be on its way already."""

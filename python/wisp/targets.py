@@ -227,7 +227,7 @@ class RelayTarget(ABC):
     def adopt(
         self, folder: str, schema: list[TensorEntry], step: int, seq: int, state: str
     ) -> None:
-        """A whole state lies in this folder, which is yours."""
+        """A whole state lies in this folder, which is yours; or what `held_of` said of it."""
 
     @abstractmethod
     def move(
@@ -238,6 +238,10 @@ class RelayTarget(ABC):
     @abstractmethod
     def held(self) -> _native.HeldSlices | None:
         """What is held of the tensors; None: all. Of sliced deltas no more is fetched."""
+
+    def held_of(self, schema: list[TensorEntry]) -> _native.HeldSlices | None:
+        """The same, of a state of these tensors that is about to be fetched."""
+        return None
 
 
 def _memory(tensor: Any) -> object:
@@ -253,18 +257,27 @@ def connect(
     strict: bool,
     device: Any,
     names: NamingRule,
+    keep: int | None,
+    mark: str,
 ) -> None:
     """Joins a native session to what the user calls a target."""
-    if isinstance(target, (str, os.PathLike)):
-        session.into_folder(os.fspath(target))
+    path = os.fspath(target) if isinstance(target, (str, os.PathLike)) else None
+    if path is not None and "{step" in path:
+        session.into_steps(path, 3 if keep is None else keep, mark)
+        return
+    if keep is not None or mark:
+        raise InvalidError("keep and mark are for a folder per step, as in 'models/step_{step}'")
+    if path is not None:
+        session.into_folder(path)
         return
     if isinstance(target, SharedTarget):
         session.into_shared(target.memory, target.enter, target.adopt, target.move)
         return
     if isinstance(target, RelayTarget):
         session.into_relay(
-            target.room, target.ask, target.asked, target.adopt, target.move, target.held
-        )
+            target.room, target.ask, target.asked, target.adopt, target.move, target.held,
+            target.held_of,
+        )  # fmt: skip
         return
     if callable(target) and not hasattr(target, "state_dict"):
         _into_code(session, CodeTarget(target))

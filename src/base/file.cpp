@@ -104,6 +104,18 @@ Result<FileHandle> open_for_update(const fs::path& path) {
     return file;
 }
 
+Result<FileHandle> open_for_update_alone(const fs::path& path) {
+    WISP_ASSIGN(FileHandle file, open_for_update(path));
+    struct stat found = {};
+    if (::fstat(file.get(), &found) == 0 && found.st_nlink > 1) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("{} has {} names (hard links), and writing to it would change what "
+                                "the others hold; copy it first",
+                                shown(path.string()), found.st_nlink));
+    }
+    return file;
+}
+
 Result<FileHandle> open_unnamed(const fs::path& folder) {
     FileHandle file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (file.get() >= 0) return file;

@@ -43,6 +43,8 @@ class MappedFile {
 };
 
 Result<FileHandle> open_for_update(const std::filesystem::path& path);
+/// kInvalid for a file with several names (hard links): to write to one changes the others.
+Result<FileHandle> open_for_update_alone(const std::filesystem::path& path);
 /// An unnamed file in `folder` that vanishes with its handle.
 Result<FileHandle> open_unnamed(const std::filesystem::path& folder);
 Result<void> write_at(const FileHandle& file, std::uint64_t offset,

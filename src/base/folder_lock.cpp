@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/file.hpp"
@@ -53,7 +57,47 @@ class HeldLocks {
     std::set<int> descriptors_;
 };
 
+/// A reader may lack the right to write.
+int open_lock(const fs::path& file, LockMode mode) {
+    if (mode == LockMode::kShared) {
+        const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+        if (descriptor >= 0 || errno != ENOENT) return descriptor;
+    }
+    return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+}
+
 }  // namespace
+
+Result<FolderLock> FolderLock::wait(const fs::path& file, LockMode mode, Milliseconds patience,
+                                    std::string_view in_use) {
+    constexpr Milliseconds kLook(3);  // flock(2) itself cannot be given a time to wait
+    const auto end = std::chrono::steady_clock::now() + patience;
+    const int descriptor = open_lock(file, mode);
+    if (descriptor < 0) return std::unexpected(file_error("open", file, errno));
+    HeldLocks::all().add(descriptor);
+    FolderLock lock(descriptor);
+    while (::flock(descriptor, (mode == LockMode::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return std::unexpected(file_error("lock", file, errno));
+        if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked");
+        if (std::chrono::steady_clock::now() >= end) {
+            return fail(ErrorKind::kUnavailable, std::string(in_use));
+        }
+        std::this_thread::sleep_for(kLook);
+    }
+    return lock;
+}
+
+bool FolderLock::holds(const fs::path& file) const {
+    struct stat held = {};
+    struct stat named = {};
+    return ::fstat(descriptor_, &held) == 0 && ::stat(file.c_str(), &named) == 0 &&
+           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+void FolderLock::keep_across_exec() const {
+    (void)::fcntl(descriptor_, F_SETFD, 0);
+}
 
 Result<FolderLock> FolderLock::take(const fs::path& file, std::string_view in_use) {
     const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -68,6 +112,11 @@ Result<FolderLock> FolderLock::take(const fs::path& file, std::string_view in_us
 
 FolderLock::FolderLock(FolderLock&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+}
 
 FolderLock::~FolderLock() {
     if (descriptor_ >= 0 && HeldLocks::all().remove(descriptor_)) ::close(descriptor_);

@@ -1,4 +1,4 @@
-// One user at a time for a folder: between processes, and inside one.
+// One user at a time for a folder, or many readers: between processes, and inside one.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,12 @@
 #include <string_view>
 
 #include "base/pending_folder.hpp"
+#include "wisp/control.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
+
+enum class LockMode { kExclusive, kShared };
 
 /// Held until destroyed, or until its process ends in whatever way. A forked child does not hold
 /// it, and cannot release it.
@@ -16,8 +19,15 @@ class FolderLock {
   public:
     /// `file` is made if it is missing, and stays. kConflict with `in_use` when somebody holds it.
     static Result<FolderLock> take(const std::filesystem::path& file, std::string_view in_use);
+    /// Waits, and fails with kUnavailable when `patience` is over or the caller's work is to end.
+    static Result<FolderLock> wait(const std::filesystem::path& file, LockMode mode,
+                                   Milliseconds patience, std::string_view in_use);
+    /// Whether `file` is still the one that is held.
+    bool holds(const std::filesystem::path& file) const;
+    /// A program that replaces this process goes on holding it, and so do the ones it starts.
+    void keep_across_exec() const;
     FolderLock(FolderLock&& other) noexcept;
-    FolderLock& operator=(FolderLock&&) = delete;
+    FolderLock& operator=(FolderLock&& other) noexcept;
     ~FolderLock();
 
   private:

@@ -36,6 +36,7 @@ struct FoundTensor {
 Result<std::vector<std::string>> lone_file(const fs::path& folder) {
     std::vector<std::string> names;
     std::string torch_file;
+    bool distributed = false;
     std::error_code error;
     for (const auto& item : fs::directory_iterator(folder, error)) {
         const std::string name = item.path().filename().string();
@@ -43,9 +44,19 @@ Result<std::vector<std::string>> lone_file(const fs::path& folder) {
             names.push_back(name);
         }
         if (name.starts_with("pytorch_model") && name.ends_with(".bin")) torch_file = name;
+        distributed = distributed || name.ends_with(".distcp");
     }
     if (error) return std::unexpected(file_error("list", folder, error.value()));
     if (names.size() == 1) return names;
+    if (names.empty() && distributed) {
+        return fail(
+            ErrorKind::kInvalid,
+            fmt::format("folder {} was written by torch.distributed.checkpoint, whose index "
+                        "is a pickle that only torch should read; publish it from Python "
+                        "with wisp.folders.publish_distributed, or have it written as "
+                        "safetensors (HuggingFaceStorageWriter, save_pretrained)",
+                        shown(folder.string())));
+    }
     if (names.empty() && !torch_file.empty()) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("folder {} holds PyTorch weights ({}) and no safetensors; load it "

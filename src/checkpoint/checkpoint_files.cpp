@@ -13,6 +13,21 @@
 
 namespace wisp {
 namespace fs = std::filesystem;
+namespace {
+
+/// What a trainer keeps in the folder for itself: its own state, pickles, and empty files that say
+/// that the folder is complete. No loader of the model asks for them, and some are larger than it.
+bool is_of_trainer(const fs::directory_entry& item, const std::string& name) {
+    constexpr std::string_view kEndings[] = {".pt", ".pth", ".pkl", ".ckpt", ".distcp"};
+    for (const std::string_view ending : kEndings) {
+        if (name.ends_with(ending)) return true;
+    }
+    if (name == "trainer_state.json" || name == "training_args.bin") return true;
+    std::error_code error;
+    return name.find('.') == std::string::npos && item.file_size(error) == 0 && !error;
+}
+
+}  // namespace
 
 Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint) {
     std::vector<CheckpointSource> sources;
@@ -33,7 +48,8 @@ Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint) {
     std::error_code error;
     for (const auto& item : fs::directory_iterator(checkpoint.path(), error)) {
         const std::string name = item.path().filename().string();
-        if (!item.is_regular_file() || !is_file_name(name) || name.ends_with(".safetensors")) {
+        if (!item.is_regular_file() || !is_file_name(name) || name.ends_with(".safetensors") ||
+            is_of_trainer(item, name)) {
             continue;
         }
         sources.push_back({item.path(), name, false});

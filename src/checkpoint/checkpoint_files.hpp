@@ -18,7 +18,8 @@ struct CheckpointSource {
 };
 
 /// What of `checkpoint` belongs into a folder that any loader can open: weights, index, and the
-/// files beside them. A lone file becomes model.safetensors. kInvalid for names that are not plain.
+/// files beside them, but for what a trainer keeps there for itself. A lone file becomes
+/// model.safetensors. kInvalid for names that are not plain.
 Result<std::vector<CheckpointSource>> files_of(const Checkpoint& checkpoint);
 
 /// How a lone safetensors file of these tensors is laid out: the header, and the order of its data.

@@ -161,8 +161,9 @@ Result<void> check_offsets(const SafetensorsHeader& header, std::uint64_t data_b
     return {};
 }
 
-/// `head` holds the header at least; the file has `file_bytes`.
-Result<SafetensorsHeader> parse(std::span<const std::byte> head, std::uint64_t file_bytes) {
+/// `head` holds the header at least; the file has `file_bytes`, or as many as its tensors need.
+Result<SafetensorsHeader> parse(std::span<const std::byte> head,
+                                std::optional<std::uint64_t> file_bytes) {
     ByteReader in(head);
     const auto header_bytes = in.fixed<std::uint64_t>();
     if (!in.ok()) return fail(ErrorKind::kCorrupt, "it is shorter than the 8 bytes of its length");
@@ -193,7 +194,8 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> head, std::uint64_t f
     std::ranges::stable_sort(header.entries, [](const auto& x, const auto& y) {
         return x.begin != y.begin ? x.begin < y.begin : x.end < y.end;
     });
-    WISP_TRY(check_offsets(header, file_bytes - header.data_offset));
+    const std::uint64_t needed = header.entries.empty() ? 0 : header.entries.back().end;
+    WISP_TRY(check_offsets(header, file_bytes ? *file_bytes - header.data_offset : needed));
     return header;
 }
 
@@ -215,7 +217,8 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
 }
 
 Result<SafetensorsHeader> parse_safetensors_head(std::span<const std::byte> head,
-                                                 std::uint64_t file_bytes, std::string_view label) {
+                                                 std::optional<std::uint64_t> file_bytes,
+                                                 std::string_view label) {
     auto header = parse(head, file_bytes);
     if (!header) {
         Error error = std::move(header).error();

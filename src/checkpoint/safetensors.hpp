@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,9 +42,11 @@ struct SafetensorsHeader {
 /// the future.
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
                                             std::string_view label);
-/// The same with only the beginning at hand: `head` of a file of `file_bytes`, which is not less.
+/// The same with only the beginning at hand: `head` of a file of `file_bytes`, which is not less;
+/// without that, of one that is as long as its tensors need.
 Result<SafetensorsHeader> parse_safetensors_head(std::span<const std::byte> head,
-                                                 std::uint64_t file_bytes, std::string_view label);
+                                                 std::optional<std::uint64_t> file_bytes,
+                                                 std::string_view label);
 
 /// Length, JSON and padding to a multiple of 8. `first_key` of the metadata is written first, the
 /// others in ascending order. Names and metadata must be valid UTF-8.

@@ -111,15 +111,25 @@ void SwiftEncoder::encode(std::span<const std::byte> old_block, const BlockChang
     dense_.encode(old_block, new_block, traits, out);
 }
 
+bool SwiftEncoder::is_dense(std::span<const std::byte> old_block,
+                            std::span<const std::byte> new_block, unsigned element_bytes) {
+    return old_block.size() / element_bytes >= kShortBlock &&
+           changed_share(old_block, new_block, element_bytes) * kSwiftElementsPerChange >= 1;
+}
+
+void SwiftEncoder::encode_dense(std::span<const std::byte> old_block,
+                                std::span<const std::byte> new_block, const DtypeTraits& traits,
+                                Bytes& out) {
+    dense_.plan(old_block, new_block, traits);
+    dense_.encode(old_block, new_block, traits, out);
+}
+
 bool SwiftEncoder::encode_if_dense(std::span<const std::byte> old_block,
                                    std::span<const std::byte> new_block, const DtypeTraits& traits,
                                    const TensorSeed& seed, const ScanDigest& digest,
                                    std::uint64_t first_word, Bytes& out, BlockChanges* keep,
                                    EncodedDifference& difference) {
-    if (old_block.size() / traits.element_bytes < kShortBlock ||
-        changed_share(old_block, new_block, traits.element_bytes) * kSwiftElementsPerChange < 1) {
-        return false;
-    }
+    if (!is_dense(old_block, new_block, traits.element_bytes)) return false;
     difference =
         dense_.encode_difference(old_block, new_block, traits, seed, digest, first_word, out, keep);
     return true;

@@ -28,6 +28,13 @@ class SwiftEncoder {
                          const ScanDigest& digest, std::uint64_t first_word, Bytes& out,
                          BlockChanges* keep, EncodedDifference& difference);
 
+    /// Whether encode_if_dense() would; of a block that is cut into tiles.
+    static bool is_dense(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                         unsigned element_bytes);
+    /// With every element; the blocks differ.
+    void encode_dense(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                      const DtypeTraits& traits, Bytes& out);
+
   private:
     void encode_sparse(std::size_t element_count, const BlockChanges& changes,
                        const DtypeTraits& traits, Bytes& out);

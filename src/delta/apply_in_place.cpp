@@ -100,7 +100,7 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
         report.deltas_skipped = chain.skip_to(*state);
     }
     // What cannot be written must not get a journal that nobody could replay.
-    for (const CheckpointFile& file : base.files()) WISP_TRY(open_for_update(file.path));
+    for (const CheckpointFile& file : base.files()) WISP_TRY(open_for_update_alone(file.path));
     WISP_ASSIGN(JournalWriter journal, JournalWriter::create(base, state.has_value()));
     const BlockGrid grid(schema, chain.log2_block_elements());
     std::vector<ChainWorker> workers(threads);

@@ -35,6 +35,7 @@ struct WriteWorker {
     SwiftEncoder swift;
     Bytes rounded;  // the new block, where it came in another dtype
     Bytes tile;     // the old elements of one, side by side
+    Bytes new_tile;
 };
 
 /// What changed from one block to the other; TRL's codecs are left for the order of blocks.

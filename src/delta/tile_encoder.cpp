@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "codec/dense_decoder.hpp"
 #include "delta/delta_directory.hpp"
+#include "kernel/kernels.hpp"
 
 namespace wisp {
 namespace {
@@ -113,10 +115,69 @@ WrittenBlock encode_tiled_changes(const TensorInfo& tensor, const TensorCut& cut
     return written;
 }
 
+namespace {
+
+/// What differs between two states of a tile, whose runs lie in `old_block` and `new_block`.
+Comparison compare_tile(const Tile& tile, const BlockRange& range,
+                        std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                        const TensorSeed& seed) {
+    Comparison all;
+    const unsigned width = range.element_bytes;
+    tile.each_run([&](std::uint64_t first, std::uint64_t past) {
+        const auto at = static_cast<std::size_t>((first - range.first_element) * width);
+        const Comparison run = active_kernels().compare(
+            old_block.data() + at, new_block.data() + at, static_cast<std::size_t>(past - first),
+            width, seed, first * width / 8);
+        all.changed += run.changed;
+        all.touched += run.touched;
+        all.old_state += run.old_state;
+    });
+    return all;
+}
+
+/// Strips of a block of which so much changed that there is no list of it.
+WrittenBlock encode_dense_tiles(const TensorInfo& tensor, const TensorCut& cut,
+                                const BlockRange& range, std::span<const std::byte> old_block,
+                                std::span<const std::byte> new_block, const TensorSeed& seed,
+                                WriteWorker& worker, bool keep_changes) {
+    WrittenBlock written;
+    written.encoded.tensor = range.tensor;
+    written.changes.element_bytes = range.element_bytes;
+    if (keep_changes) compare_blocks(old_block, new_block, written.changes);
+    const TileGrid grid(tensor, cut);
+    const DtypeTraits& traits = traits_of(tensor.dtype);
+    const std::uint64_t first = (range.first_element >> cut.log2_band_elements) * cut.strips;
+    const std::uint64_t bands = block_count_of(range.element_count, cut.log2_band_elements);
+    Bytes coded;
+    for (std::uint64_t i = first; i < first + bands * cut.strips; ++i) {
+        const Tile tile = grid[i];
+        const Comparison found = compare_tile(tile, range, old_block, new_block, seed);
+        coded.clear();
+        if (found.changed > 0) {
+            const auto at = static_cast<std::size_t>((tile.first_element - range.first_element) *
+                                                     range.element_bytes);
+            tile.copy_out(old_block.subspan(at), range.element_bytes, worker.tile);
+            tile.copy_out(new_block.subspan(at), range.element_bytes, worker.new_tile);
+            worker.swift.encode_dense(worker.tile, worker.new_tile, traits, coded);
+        }
+        append_tile(found.touched, coded, written);
+        written.touched += found.touched;
+        written.old_state += found.old_state;
+        written.encoded.changed_elements += found.changed;
+    }
+    return written;
+}
+
+}  // namespace
+
 WrittenBlock encode_tiles(const TensorInfo& tensor, const TensorCut& cut, const BlockRange& range,
                           std::span<const std::byte> old_block,
                           std::span<const std::byte> new_block, const TensorSeed& seed,
                           WriteWorker& worker, bool keep_changes) {
+    if (cut.strips > 1 && SwiftEncoder::is_dense(old_block, new_block, range.element_bytes)) {
+        return encode_dense_tiles(tensor, cut, range, old_block, new_block, seed, worker,
+                                  keep_changes);
+    }
     if (cut.strips > 1) {
         worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
         const StateDigest old_state = worker.found.old_state;

@@ -8,8 +8,10 @@
 #include "base/folder_lock.hpp"
 #include "base/limits.hpp"
 #include "base/paths.hpp"
+#include "base/reader_lock.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "checkpoint/journal_path.hpp"
 #include "delta/deliver_changes.hpp"
 #include "follow/replica_file.hpp"
 #include "log/run_keys.hpp"
@@ -18,6 +20,7 @@
 // What lies in a replica's folder beside the checkpoint:
 //   .wisp/replica.json   where it stands (follow/replica_file.hpp)
 //   .wisp/lock           held while a process uses the folder
+//   .wisp/readers, turn  held by those who read the weights, and while they change
 //   .wisp/scratch/       fetched files; a checkpoint being put together
 namespace wisp {
 namespace fs = std::filesystem;
@@ -33,7 +36,7 @@ class FolderReplica : public Replica {
         return checkpoint_ && !doubtful_ ? &*checkpoint_ : nullptr;
     }
     bool in_doubt() const override { return doubtful_; }
-    fs::path scratch() const override { return folder_ / ".wisp" / "scratch"; }
+    fs::path scratch() const override { return folder_ / kWispFolder / "scratch"; }
 
     Result<std::optional<ReplicaRecord>> load() override {
         doubtful_ = true;
@@ -58,6 +61,7 @@ class FolderReplica : public Replica {
         if (!checkpoint_ || !file_.at) {
             return fail(ErrorKind::kWrongBase, fmt::format("{} holds no state yet", label()));
         }
+        WISP_ASSIGN(const auto alone, keep_readers_out());
         doubtful_ = true;
         auto report = move_by(deltas, after);
         // These two are found before the first weight changes.
@@ -81,6 +85,7 @@ class FolderReplica : public Replica {
 
     Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
         WISP_TRY(require_certainty());
+        WISP_ASSIGN(const auto alone, keep_readers_out());
         checkpoint_.reset();
         std::vector<std::string> names;
         std::error_code error;
@@ -128,6 +133,11 @@ class FolderReplica : public Replica {
         // not.
         if (options_.durable && (file_.at || file_.next)) {
             WISP_TRY(sync_folder(file_path().parent_path()));
+        }
+        std::error_code error;
+        std::optional<FolderLock> alone;
+        if (!file_.incoming.empty() || fs::exists(journal_path(folder_), error)) {
+            WISP_ASSIGN(alone, keep_readers_out());
         }
         if (!file_.incoming.empty()) WISP_TRY(finish_moving());
         if (!file_.at || file_.at->state_seq == 0) return {};
@@ -181,28 +191,27 @@ class FolderReplica : public Replica {
         return report;
     }
 
-    fs::path file_path() const { return folder_ / ".wisp" / "replica.json"; }
+    fs::path file_path() const { return folder_ / kWispFolder / kReplicaName; }
 
     Result<void> read_file() {
-        std::error_code error;
-        if (!fs::exists(file_path(), error)) return {};
-        WISP_ASSIGN(const MappedFile mapped, MappedFile::open(file_path()));
-        auto parsed = parse_replica_file(as_text(mapped.bytes()));
-        if (parsed) {
-            file_ = std::move(*parsed);
-            return {};
-        }
-        // Written atomically, so this is damage; the weights can always be fetched again, but a
-        // replica must not forget how far it was: nobody else could tell it of a rollback.
-        return fail(ErrorKind::kCorrupt,
-                    fmt::format("{} is damaged ({}); to start over, remove it",
-                                shown(file_path().string()), parsed.error().text));
+        WISP_ASSIGN(file_, read_replica_file(file_path()));
+        return {};
     }
 
-    Result<void> write_file() {
-        WISP_ASSIGN(PendingFile pending, PendingFile::create(file_path()));
-        WISP_TRY(pending.append(as_bytes(write_replica_file(file_))));
-        return options_.durable ? pending.commit() : pending.commit_unsynced();
+    Result<void> write_file() { return save_replica_file(file_path(), file_, options_.durable); }
+
+    /// Readers are kept out while the folder changes. A cache has none.
+    Result<std::optional<FolderLock>> keep_readers_out() const {
+        if (!options_.durable) return std::optional<FolderLock>{};
+        WISP_ASSIGN(
+            FolderLock lock,
+            lock_readers(folder_ / kWispFolder, LockMode::kExclusive, options_.reader_patience,
+                         fmt::format("readers have held {} for {} ms ('wisp read' or "
+                                     "wisp.reading), and the next step waits for them; "
+                                     "'fuser -v {}' tells who they are",
+                                     shown(label()), options_.reader_patience.count(),
+                                     shown((folder_ / kWispFolder / kReadersName).string()))));
+        return std::optional(std::move(lock));
     }
 
     /// Rolls a change of checkpoint forward, however often it was interrupted.
@@ -220,7 +229,7 @@ class FolderReplica : public Replica {
         }
         if (options_.durable) WISP_TRY(sync_folder(folder_));
         fs::remove_all(from, error);
-        fs::remove(folder_ / ".wisp-journal", error);
+        fs::remove(journal_path(folder_), error);
         file_.files = std::exchange(file_.moving, {});
         file_.incoming.clear();
         file_.at = std::exchange(file_.next, std::nullopt);
@@ -246,7 +255,13 @@ class FolderReplica : public Replica {
 /// A checkpoint that somebody else put there must not be overwritten.
 Result<void> refuse_foreign_checkpoint(const fs::path& folder) {
     std::error_code error;
-    if (fs::exists(folder / ".wisp" / "replica.json", error)) return {};
+    if (fs::exists(folder / kWispFolder / kReplicaName, error)) return {};
+    if (fs::exists(folder / kWispFolder / kSnapshotsName, error)) {
+        return fail(ErrorKind::kInvalid,
+                    fmt::format("{} holds a folder for each step; name them with {{step}}, or "
+                                "another folder",
+                                shown(folder.string())));
+    }
     for (const auto& item : fs::directory_iterator(folder, error)) {
         if (item.path().extension() != ".safetensors") continue;
         return fail(ErrorKind::kInvalid,
@@ -267,11 +282,11 @@ Result<std::unique_ptr<Replica>> open_folder_replica(const fs::path& folder,
                                                      const FolderReplicaOptions& options) {
     WISP_TRY(refuse_foreign_checkpoint(folder));
     std::error_code error;
-    fs::create_directories(folder / ".wisp" / "scratch", error);
+    fs::create_directories(folder / kWispFolder / "scratch", error);
     if (error) return std::unexpected(file_error("create", folder, error.value()));
     WISP_ASSIGN(
         FolderLock lock,
-        FolderLock::take(folder / ".wisp" / "lock",
+        FolderLock::take(folder / kWispFolder / "lock",
                          fmt::format("{} is in use by another process; give each its own folder",
                                      shown(folder.string()))));
     return std::make_unique<FolderReplica>(folder, options, std::move(lock));

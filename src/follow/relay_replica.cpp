@@ -136,6 +136,10 @@ class RelayReplica : public Replica {
         return options_.held ? options_.held() : nullptr;
     }
 
+    std::shared_ptr<const HeldSlices> held_of(const Schema& coming) override {
+        return options_.held_of ? options_.held_of(coming) : nullptr;
+    }
+
     Result<void> discard() override {
         if (at_) forget_state(*at_);
         return {};

@@ -1,8 +1,14 @@
 #include "follow/replica_file.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "base/try.hpp"
 #include "checkpoint/file_name.hpp"
 #include "log/run_keys.hpp"
@@ -89,6 +95,25 @@ Result<ReplicaFile> parse_replica_file(std::string_view text) {
     }
     if (!problem.empty()) return fail(ErrorKind::kCorrupt, problem);
     return file;
+}
+
+Result<ReplicaFile> read_replica_file(const std::filesystem::path& path) {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) return ReplicaFile{};
+    WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));
+    auto parsed = parse_replica_file(as_text(mapped.bytes()));
+    if (parsed) return parsed;
+    // Written atomically, so this is damage; the weights can always be fetched again, but a replica
+    // must not forget how far it was: nobody else could tell it of a rollback.
+    return fail(ErrorKind::kCorrupt, fmt::format("{} is damaged ({}); to start over, remove it",
+                                                 shown(path.string()), parsed.error().text));
+}
+
+Result<void> save_replica_file(const std::filesystem::path& path, const ReplicaFile& file,
+                               bool durable) {
+    WISP_ASSIGN(PendingFile pending, PendingFile::create(path));
+    WISP_TRY(pending.append(as_bytes(write_replica_file(file))));
+    return durable ? pending.commit() : pending.commit_unsynced();
 }
 
 }  // namespace wisp

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
-#include "checkpoint/checkpoint_files.hpp"
-#include "delta/deliver_changes.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;
@@ -61,15 +60,6 @@ ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry) {
     return after;
 }
 
-Result<fs::path> make_incoming(const Replica& replica) {
-    const fs::path folder = replica.scratch() / "incoming";
-    std::error_code error;
-    fs::remove_all(folder, error);
-    fs::create_directories(folder, error);
-    if (error) return std::unexpected(file_error("create", folder, error.value()));
-    return folder;
-}
-
 ReplicaUpdater::ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
                                ReplicaUpdaterOptions options)
     : log_(log),
@@ -88,8 +78,12 @@ void ReplicaUpdater::avoid(const StoredFile& file) {
     for (const StoredPart& part : file.parts) avoid_.insert(part.key);
 }
 
-Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file, bool whole) {
-    auto path = fetch_once(file, whole);
+void ReplicaUpdater::avoid(const AnchorEntry& anchor) {
+    for (const StoredFile& file : anchor.files) avoid(file);
+}
+
+Result<fs::path> ReplicaUpdater::fetch(const StoredFile& file, const HeldSlices* held) {
+    auto path = fetch_once(file, held);
     if (path || !is_lost(path.error())) return path;
     // What is gone is gone; what came damaged may have been so on its way here, once.
     const bool is_corrupt = path.error().kind == ErrorKind::kCorrupt;
@@ -114,7 +108,8 @@ Result<void> ReplicaUpdater::take(const LogEntry& next) {
     }
     Moved moved;
     if (commit.delta) {
-        WISP_ASSIGN(const fs::path delta, fetch_once(*commit.delta, false));
+        const auto held = commit.delta->head ? replica_.held() : nullptr;
+        WISP_ASSIGN(const fs::path delta, fetch_once(*commit.delta, held.get()));
         const Stopwatch timer;
         WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
         moved.apply_seconds = timer.seconds();
@@ -212,18 +207,19 @@ Result<bool> ReplicaUpdater::try_once(Lineage& history, const Aim& aim) {
 
 Result<void> ReplicaUpdater::carry_out(Lineage& history, const StateName& target,
                                        const FetchPlan& plan) {
-    // Everything is on this disk and proven before anything is put together or changed.
-    WISP_ASSIGN(const std::vector<Stage> stages, fetch_all(history, plan));
+    WISP_ASSIGN(const std::vector<WantedDelta> wanted, list_deltas(history, plan));
     Moved moved;
     WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
     if (plan.start == FetchPlan::Start::kHere) {
+        // Everything is on this disk and proven before anything is changed.
+        const bool sliced =
+            std::ranges::any_of(wanted, [](const WantedDelta& delta) { return !!delta.file.head; });
+        const auto held = sliced ? replica_.held() : nullptr;
+        WISP_ASSIGN(const std::vector<Stage> stages, fetch_deltas(wanted, held.get()));
         WISP_TRY(apply_live(stages, moved));
         WISP_TRY(replica_.save(after));
     } else {
-        WISP_ASSIGN(const fs::path folder, build_start(plan));
-        WISP_TRY(apply_staged(folder, plan.from, stages, moved));
-        WISP_TRY(replica_.adopt(folder, after));
-        moved.joined = true;
+        WISP_TRY(join(plan, wanted, after, moved));
     }
     at_ = after;
     fetcher_.clear();
@@ -248,33 +244,24 @@ Result<ReplicaRecord> ReplicaUpdater::record_of(Lineage& history, const StateNam
     return after;
 }
 
-Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_all(Lineage& history,
-                                                                     const FetchPlan& plan) {
-    if (plan.anchor) {
-        for (const StoredFile& file : plan.anchor->files) WISP_TRY(fetch(file));
-    }
-    // A state that is put together here needs all of each delta.
-    const bool whole = plan.start != FetchPlan::Start::kHere;
-    std::vector<Stage> stages;
+Result<std::vector<ReplicaUpdater::WantedDelta>> ReplicaUpdater::list_deltas(
+    Lineage& history, const FetchPlan& plan) {
+    std::vector<WantedDelta> wanted;
     for (const FetchStep& fetch_step : plan.steps) {
-        if (!fetch_step.merged_delta) {
-            const std::size_t known = damaged_.size();
-            auto walked = fetch_walk(history, fetch_step, whole, stages);
-            if (walked) continue;
-            const bool may_be_well = damaged_.size() > known;
-            if (is_lost(walked.error()) && !may_be_well) {
-                avoid_.insert(std::to_string(fetch_step.to.seq));
-            }
-            return std::unexpected(std::move(walked).error());
+        if (fetch_step.merged_delta) {
+            wanted.push_back({*fetch_step.merged_delta, fetch_step.to});
+            continue;
         }
-        WISP_ASSIGN(fs::path delta, fetch(*fetch_step.merged_delta, whole));
-        stages.push_back({std::move(delta), fetch_step.to});
+        auto walked = list_walk(history, fetch_step, wanted);
+        if (walked) continue;
+        if (is_lost(walked.error())) avoid_.insert(std::to_string(fetch_step.to.seq));
+        return std::unexpected(std::move(walked).error());
     }
-    return stages;
+    return wanted;
 }
 
-Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch_step, bool whole,
-                                        std::vector<Stage>& stages) {
+Result<void> ReplicaUpdater::list_walk(Lineage& history, const FetchStep& fetch_step,
+                                       std::vector<WantedDelta>& wanted) {
     StateName state = fetch_step.from;
     WISP_ASSIGN(const auto entries, history.between(fetch_step.from.seq, fetch_step.to.seq));
     for (const LogEntry& entry : entries) {
@@ -283,16 +270,31 @@ Result<void> ReplicaUpdater::fetch_walk(Lineage& history, const FetchStep& fetch
         if (!commit.base || *commit.base != state.digest) {
             return fail(ErrorKind::kGap, fmt::format("commit {} starts a new chain", commit.seq));
         }
-        if (commit.delta) {
-            WISP_ASSIGN(fs::path delta, fetch(*commit.delta, whole));
-            stages.push_back({std::move(delta), commit.state});
-        }
+        if (commit.delta) wanted.push_back({*commit.delta, commit.state, fetch_step.to.seq});
         state = commit.state;
     }
     if (state.digest == fetch_step.to.digest) return {};
     return fail(ErrorKind::kCorrupt, fmt::format("the commits up to {} lead to another state than "
                                                  "the manifest says",
                                                  fetch_step.to.seq));
+}
+
+Result<std::vector<ReplicaUpdater::Stage>> ReplicaUpdater::fetch_deltas(
+    const std::vector<WantedDelta>& wanted, const HeldSlices* held) {
+    std::vector<Stage> stages;
+    for (const WantedDelta& delta : wanted) {
+        const std::size_t known = damaged_.size();
+        auto path = fetch(delta.file, held);
+        if (!path) {
+            const bool may_be_well = damaged_.size() > known;
+            if (delta.walked_to != 0 && is_lost(path.error()) && !may_be_well) {
+                avoid_.insert(std::to_string(delta.walked_to));
+            }
+            return std::unexpected(std::move(path).error());
+        }
+        stages.push_back({std::move(*path), delta.to});
+    }
+    return stages;
 }
 
 std::vector<fs::path> ReplicaUpdater::next_batch(const std::vector<Stage>& stages,
@@ -329,65 +331,6 @@ Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved&
     }
     moved.apply_seconds += timer.seconds();
     return {};
-}
-
-Result<void> ReplicaUpdater::apply_staged(const fs::path& folder, const StateName& from,
-                                          const std::vector<Stage>& stages, Moved& moved) {
-    const Stopwatch timer;
-    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
-    StateDigest state = from.digest;
-    for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
-        const std::vector<fs::path> deltas = next_batch(stages, first);
-        end = first + deltas.size();
-        WISP_ASSIGN(const ApplyReport report,
-                    patch_unguarded(checkpoint, state, deltas, options_.threads));
-        state = stages[end - 1].to.digest;
-        if (report.result != state) {
-            return fail(ErrorKind::kCorrupt,
-                        fmt::format("the deltas up to step {} lead to another state",
-                                    stages[end - 1].to.step));
-        }
-        moved.deltas += report.deltas_applied;
-        moved.changed_elements += report.changed_elements;
-    }
-    moved.apply_seconds += timer.seconds();
-    return {};
-}
-
-/// A checkpoint folder at the state the plan starts from, proven as a whole.
-Result<fs::path> ReplicaUpdater::build_start(const FetchPlan& plan) {
-    WISP_ASSIGN(const fs::path folder, make_incoming(replica_));
-    const bool from_base = plan.start == FetchPlan::Start::kBase || plan.anchor->base;
-    if (from_base) {
-        WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.base));
-        WISP_ASSIGN(const auto files, files_of(base));
-        WISP_TRY(copy_files(files, folder));
-    }
-    if (plan.anchor) {
-        for (const StoredFile& file : plan.anchor->files) {
-            WISP_ASSIGN(const fs::path path, fetch(file));
-            if (plan.anchor->base && file.name.empty()) {
-                WISP_ASSIGN(const Checkpoint base, Checkpoint::open(folder));
-                WISP_TRY(patch_unguarded(base, *plan.anchor->base, {path}, options_.threads));
-            } else {
-                std::error_code error;
-                fs::rename(path, folder / file.name, error);
-                if (error) return std::unexpected(file_error("move", path, error.value()));
-            }
-        }
-    }
-    WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
-    WISP_ASSIGN(const StateDigest state, digest_of(checkpoint, options_.threads));
-    const bool right = state == plan.from.digest &&
-                       (!plan.anchor || checkpoint.schema().digest() == plan.anchor->schema);
-    if (right) return folder;
-    if (plan.anchor) {
-        for (const StoredFile& file : plan.anchor->files) avoid(file);
-    }
-    return fail(ErrorKind::kCorrupt,
-                fmt::format("the anchor of step {} does not hold the state its "
-                            "commit says",
-                            plan.from.step));
 }
 
 Result<std::optional<StateDigest>> ReplicaUpdater::base_digest() {

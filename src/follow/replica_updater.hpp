@@ -8,6 +8,7 @@
 #include <string>
 
 #include "follow/fetch_plan.hpp"
+#include "follow/incoming_state.hpp"
 #include "follow/object_fetcher.hpp"
 #include "follow/slice_fetcher.hpp"
 #include "log/lineage.hpp"
@@ -57,7 +58,13 @@ class ReplicaUpdater {
     Result<void> go(Lineage& history, const StateName& target);
 
   private:
-    /// A fetched delta, and where it leads to.
+    /// A delta on the way, and where it leads to.
+    struct WantedDelta {
+        StoredFile file;
+        StateName to;
+        std::uint64_t walked_to = 0;  // the seq at the end of single deltas that are walked along
+    };
+    /// The same, fetched.
     struct Stage {
         std::filesystem::path delta;
         StateName to;
@@ -65,24 +72,39 @@ class ReplicaUpdater {
     Result<bool> try_once(Lineage& history, const Aim& aim);
     Error no_way(const Manifest& manifest, const StateName& target) const;
     Result<void> carry_out(Lineage& history, const StateName& target, const FetchPlan& plan);
-    Result<std::vector<Stage>> fetch_all(Lineage& history, const FetchPlan& plan);
-    Result<void> fetch_walk(Lineage& history, const FetchStep& fetch_step, bool whole,
-                            std::vector<Stage>& stages);
-    Result<std::filesystem::path> fetch(const StoredFile& file, bool whole = true);
-    /// Of a sliced delta only what the replica needs, unless `whole`.
-    Result<std::filesystem::path> fetch_once(const StoredFile& file, bool whole) {
-        const auto held = whole || !file.head ? nullptr : replica_.held();
-        return held == nullptr ? fetcher_.fetch(file) : slices_.fetch(file, *held);
+    Result<std::vector<WantedDelta>> list_deltas(Lineage& history, const FetchPlan& plan);
+    Result<void> list_walk(Lineage& history, const FetchStep& fetch_step,
+                           std::vector<WantedDelta>& wanted);
+    Result<std::vector<Stage>> fetch_deltas(const std::vector<WantedDelta>& wanted,
+                                            const HeldSlices* held);
+    Result<std::filesystem::path> fetch(const StoredFile& file, const HeldSlices* held = nullptr);
+    /// Of a sliced delta only what is held, unless that is all.
+    Result<std::filesystem::path> fetch_once(const StoredFile& file, const HeldSlices* held) {
+        return held == nullptr || !file.head ? fetcher_.fetch(file) : slices_.fetch(file, *held);
     }
     void avoid(const StoredFile& file);
+    void avoid(const AnchorEntry& anchor);
     std::size_t known_losses() const { return avoid_.size() + damaged_.size(); }
-    Result<std::filesystem::path> build_start(const FetchPlan& plan);
     /// The deltas from `first` on that are taken in at once.
     static std::vector<std::filesystem::path> next_batch(const std::vector<Stage>& stages,
                                                          std::size_t first);
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
-    Result<void> apply_staged(const std::filesystem::path& folder, const StateName& from,
-                              const std::vector<Stage>& stages, Moved& moved);
+
+    // Joining: a state is put together from an anchor or a base, whole or in parts.
+    Result<void> join(const FetchPlan& plan, const std::vector<WantedDelta>& wanted,
+                      const ReplicaRecord& after, Moved& moved);
+    Result<void> take_headers(const AnchorEntry& anchor, IncomingState& incoming);
+    Result<std::shared_ptr<const HeldSlices>> needed_of(const FetchPlan& plan,
+                                                        const std::vector<WantedDelta>& wanted,
+                                                        IncomingState& incoming);
+    /// The delta that it is; empty where it is files.
+    Result<std::filesystem::path> fetch_anchor(const AnchorEntry& anchor,
+                                               const IncomingState& incoming);
+    Result<void> put_together(const AnchorEntry& anchor, const std::filesystem::path& delta,
+                              IncomingState& incoming);
+    Result<void> prove_start(const FetchPlan& plan, IncomingState& incoming);
+    static Result<void> apply_staged(IncomingState& incoming, const StateDigest& from,
+                                     const std::vector<Stage>& stages, Moved& moved);
     Result<ReplicaRecord> record_of(Lineage& history, const StateName& target) const;
     Result<void> tell(Moved moved);
     Result<std::optional<StateDigest>> base_digest();
@@ -97,9 +119,6 @@ class ReplicaUpdater {
     std::set<std::string> damaged_;  // keys of files that came damaged once
     std::optional<StateDigest> base_digest_;
 };
-
-/// An empty folder in a replica's scratch, for a checkpoint that it is to adopt.
-Result<std::filesystem::path> make_incoming(const Replica& replica);
 
 StateName state_of(const ReplicaRecord& record);
 /// The record of a replica that has taken in `entry`: how far the log was followed, and the state

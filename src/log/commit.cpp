@@ -69,6 +69,7 @@ Json to_json(const AnchorEntry& anchor) {
         json["base_name"] = anchor.base_name;
         json["base"] = to_text(*anchor.base);
     }
+    if (anchor.sliced) json["sliced"] = true;
     json["files"] = Json::array();
     for (const StoredFile& file : anchor.files) json["files"].push_back(to_json(file));
     return json;
@@ -134,6 +135,23 @@ StateName parse_state(FieldReader in) {
     return state;
 }
 
+void check_files(FieldReader& in, const AnchorEntry& anchor) {
+    const auto unnamed = std::ranges::count_if(
+        anchor.files, [](const StoredFile& file) { return file.name.empty(); });
+    if (anchor.files.empty()) in.refuse("an anchor without files");
+    if (anchor.sliced && anchor.base) in.refuse("a sliced anchor over a base");
+    if (anchor.sliced && unnamed != 1) in.refuse("a sliced anchor that is not one delta");
+    if (anchor.base && (anchor.files.size() != 1 || unnamed != 1)) {
+        in.refuse("an anchor over a base that is not one delta");
+    }
+    if (!anchor.sliced && !anchor.base && unnamed > 0) in.refuse("a file without a name");
+    for (const StoredFile& file : anchor.files) {
+        if (anchor.sliced && file.name.empty() != file.head.has_value()) {
+            in.refuse("a sliced anchor whose delta is not the file that has a head");
+        }
+    }
+}
+
 Manifest parse_manifest(FieldReader in, std::uint64_t newest) {
     Manifest manifest;
     for (const auto& value : in.array("anchors", limits::kManifestEntries)) {
@@ -145,12 +163,11 @@ Manifest parse_manifest(FieldReader in, std::uint64_t newest) {
             anchor.base = entry.digest("base");
             anchor.base_name = entry.text("base_name");
         }
+        if (entry.has("sliced")) anchor.sliced = entry.flag("sliced");
         for (const auto& file : entry.array("files", limits::kFilesPerAnchor)) {
             anchor.files.push_back(parse_file(in.element(file)));
-            if (!anchor.base && anchor.files.back().name.empty())
-                in.refuse("a file without a name");
         }
-        if (anchor.files.empty()) in.refuse("an anchor without files");
+        check_files(in, anchor);
         if (anchor.state.seq > newest) in.refuse("an anchor of a state that is yet to come");
         if (!manifest.anchors.empty() && manifest.anchors.back().state.seq >= anchor.state.seq) {
             in.refuse("anchors out of order");

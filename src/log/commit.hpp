@@ -31,13 +31,15 @@ struct StateName {
     friend bool operator==(const StateName&, const StateName&) = default;
 };
 
-/// A whole state: its files, or a delta from a checkpoint everybody has.
+/// A whole state: its files, or a delta from a checkpoint everybody has; or, so that hosts can
+/// fetch parts of it, a sliced delta from zeros and the headers of the files that it fills.
 struct AnchorEntry {
     StateName state;
     std::string schema;
     std::vector<StoredFile> files;
     std::string base_name;  // of the public checkpoint, when the anchor is a delta from it
     std::optional<StateDigest> base;
+    bool sliced = false;  // the file without a name is the delta; of `*.safetensors` only headers
     std::uint64_t bytes() const;
     friend bool operator==(const AnchorEntry&, const AnchorEntry&) = default;
 };

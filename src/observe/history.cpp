@@ -75,7 +75,7 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
                                          merged_delta.delta.bytes()});
     }
     for (const AnchorEntry& anchor : manifest.anchors) {
-        if (!anchor.base) history.full_bytes = weight_bytes_of(anchor);
+        if (!anchor.base && !anchor.sliced) history.full_bytes = weight_bytes_of(anchor);
     }
     return history;
 }

@@ -22,12 +22,10 @@ bool StepPublisher::has_baseline(const Schema& schema) const {
            held->schema().digest() == schema.digest();
 }
 
-DiffOptions StepPublisher::diff_options(std::uint64_t step) const {
+DiffOptions StepPublisher::diff_options(const Schema& schema, std::uint64_t step) const {
     DiffOptions options;
     options.codec = writer_->log().record().codec;
-    if (const Weights* held = baseline_.weights()) {
-        options.slices = slices_of(writer_->log().record(), held->schema().total_bytes());
-    }
+    options.slices = slices_of(writer_->log().record(), schema.total_bytes());
     options.threads = options_.threads;
     options.step = step;
     options.progress = options_.progress;
@@ -65,7 +63,7 @@ Result<PreparedStep> StepPublisher::prepare_changes(ChangeStream& changes, std::
     WISP_ASSIGN(PreparedStep prepared, open_step(changes.schema(), step));
     WISP_ASSIGN(const auto written,
                 take_changes(*baseline_.weights(), at_.state, changes, prepared.delta.path(),
-                             diff_options(step), prepared.changes));
+                             diff_options(changes.schema(), step), prepared.changes));
     if (written) {
         prepared.diff = *written;
     } else {
@@ -82,7 +80,8 @@ Result<PreparedStep> StepPublisher::prepare_delta(WeightStream& weights, std::ui
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
     WISP_ASSIGN(prepared.diff, diff_stream(*baseline_.weights(), weights, prepared.delta.path(),
-                                           diff_options(step), Keep::kForNow, &prepared.changes));
+                                           diff_options(weights.schema(), step), Keep::kForNow,
+                                           &prepared.changes));
     WISP_TRY(require_state(prepared.diff.base));
     dense_ = !prepared.changes.complete();
     prepared.seconds = timer.seconds();
@@ -95,7 +94,8 @@ Result<PreparedStep> StepPublisher::prepare_found(WeightStream& weights, std::ui
     const Stopwatch timer;
     WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
     WISP_ASSIGN(const FoundChanges found,
-                find_changes(*baseline_.weights(), weights, diff_options(step), prepared.changes));
+                find_changes(*baseline_.weights(), weights, diff_options(weights.schema(), step),
+                             prepared.changes));
     if (!prepared.changes.complete()) return prepare_delta(weights, step);
     WISP_TRY(require_state(found.base));
     prepared.coded = false;
@@ -113,9 +113,9 @@ Result<void> StepPublisher::code(PreparedStep& step) {
                     fmt::format("{} is not at the state that step {} was made from; publish again",
                                 shown(baseline_.label()), step.step));
     }
-    WISP_ASSIGN(step.diff,
-                write_buffered(*baseline_.weights(), at_.state, step.changes.blocks(),
-                               step.delta.path(), diff_options(step.step), Keep::kForNow));
+    const Weights& base = *baseline_.weights();
+    WISP_ASSIGN(step.diff, write_buffered(base, at_.state, step.changes.blocks(), step.delta.path(),
+                                          diff_options(base.schema(), step.step), Keep::kForNow));
     step.coded = true;
     step.seconds += timer.seconds();
     return {};
@@ -136,7 +136,7 @@ Result<PreparedStep> StepPublisher::rebase(const PreparedStep& onto, PreparedSte
     if (rebased.coded || !rebased.changes.complete()) {
         if (!waiting.coded) WISP_TRY(code(waiting));
         WISP_ASSIGN(rebased, open_step(base.schema(), waiting.step));
-        DiffOptions options = diff_options(waiting.step);
+        DiffOptions options = diff_options(base.schema(), waiting.step);
         options.progress = {};
         WISP_ASSIGN(rebased.diff,
                     rebase_delta(base, at_.state, onto.delta.path(), waiting.delta.path(),

@@ -10,7 +10,6 @@
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "delta/diff_weights.hpp"
 #include "follow/replica_updater.hpp"
 #include "publish/guarded_replica.hpp"
 #include "wisp/follower.hpp"
@@ -74,49 +73,6 @@ Result<void> StepPublisher::follow_head() {
     }
     writer_->set_needs_reconcile(false);
     return {};
-}
-
-/// False without a public base, or with one of another schema.
-Result<bool> StepPublisher::upload_over_base(const Weights& source, std::uint64_t step,
-                                             std::uint64_t epoch, AnchorEntry& anchor) {
-    if (!options_.public_base) return false;
-    WISP_ASSIGN(const Checkpoint base, Checkpoint::open(*options_.public_base));
-    if (base.schema().digest() != anchor.schema) return false;
-    const OwnedFile delta(writer_->new_file("anchor"));
-    DiffOptions options = diff_options(step);
-    options.progress = {};
-    WISP_ASSIGN(const DiffReport diff, diff_weights(base, source, delta.path(), options));
-    anchor.base = diff.base;
-    anchor.base_name = options_.public_base_name;
-    WISP_ASSIGN(StoredFile file,
-                writer_->uploader().upload(delta.path(), "", anchor_key, step, epoch));
-    anchor.files.push_back(std::move(file));
-    return true;
-}
-
-Result<AnchorEntry> StepPublisher::upload_anchor(const Weights& source, std::uint64_t step,
-                                                 std::uint64_t epoch) {
-    AnchorEntry anchor;
-    anchor.schema = source.schema().digest();
-    WISP_ASSIGN(const bool over_base, upload_over_base(source, step, epoch, anchor));
-    if (over_base) return anchor;
-    OwnedFile written;
-    std::vector<CheckpointSource> files;
-    if (const auto* checkpoint = dynamic_cast<const Checkpoint*>(&source)) {
-        WISP_ASSIGN(files, files_of(*checkpoint));
-    } else {
-        written = OwnedFile(writer_->new_file("anchor"));
-        WISP_TRY(write_weights(source, written.path(), options_.metadata));
-        files.push_back({written.path(), "model.safetensors", true});
-    }
-    for (const CheckpointSource& file : files) {
-        const auto name_key = file.weights ? anchor_key : side_file_key;
-        WISP_ASSIGN(StoredFile stored,
-                    writer_->uploader().upload(file.path, file.name, name_key, step, epoch));
-        anchor.files.push_back(std::move(stored));
-    }
-    WISP_TRY(writer_->upload_side_files(step, epoch, anchor));
-    return anchor;
 }
 
 Result<PublishReport> StepPublisher::commit(PreparedStep& step) {

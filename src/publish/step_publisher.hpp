@@ -58,7 +58,7 @@ class StepPublisher {
         : writer_(std::move(writer)), options_(options), baseline_(baseline) {}
     const Commit& head() const { return writer_->head().commit; }
     bool has_baseline(const Schema& schema) const;
-    DiffOptions diff_options(std::uint64_t step) const;
+    DiffOptions diff_options(const Schema& schema, std::uint64_t step) const;
     /// Still without changes. kWrongBase when the baseline is missing or of another schema.
     Result<PreparedStep> open_step(const Schema& schema, std::uint64_t step);
     /// kWrongBase unless the baseline, as it was read, is the state that it says.
@@ -74,6 +74,12 @@ class StepPublisher {
                                       std::uint64_t epoch);
     Result<bool> upload_over_base(const Weights& source, std::uint64_t step, std::uint64_t epoch,
                                   AnchorEntry& anchor);
+    Result<void> upload_whole(const Weights& source, std::uint64_t step, std::uint64_t epoch,
+                              AnchorEntry& anchor);
+    Result<void> upload_sliced(const Weights& source, std::uint64_t step, std::uint64_t epoch,
+                               AnchorEntry& anchor);
+    Result<void> upload_header(const Bytes& header, const std::string& name, std::uint64_t step,
+                               std::uint64_t epoch, AnchorEntry& anchor);
 
     std::unique_ptr<RunWriter> writer_;
     PublishOptions options_;

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 import st
@@ -52,15 +53,55 @@ def test_pkg_config_finds_the_library(prefix, chain, tmp_path):
     publish_and_follow(tmp_path, chain, tmp_path)
 
 
+@pytest.fixture
+def built():
+    """A folder as deep in the tree as its own build: then the compiler's cache has what that compiled."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="install_test.", dir=TREE / "build"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+# The flags of the tree's own build, for the same reason.
+AS_RELEASE = ("-G", "Ninja", "-D", "CMAKE_BUILD_TYPE=Release", "-D", "CMAKE_CXX_COMPILER=g++", "-D", "WISP_WERROR=ON")
+
+
 @pytest.mark.slow
-def test_add_subdirectory_builds_the_library_along(chain, tmp_path):
-    # With the flags of the tree's own build, and as deep below it: then the compiler's cache has it.
-    built = TREE / "build/as_subdirectory"
-    run("cmake", "-G", "Ninja", "-S", EXAMPLES, "-B", built, "-D", f"WISP_SOURCE={TREE}",
-        "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WISP_WERROR=ON", "-D", "CMAKE_CXX_COMPILER=g++")
+def test_add_subdirectory_builds_the_library_along(built, chain, tmp_path):
+    run("cmake", *AS_RELEASE, "-S", EXAMPLES, "-B", built, "-D", f"WISP_SOURCE={TREE}")
     run("cmake", "--build", built)
     assert not (built / "wisp" / "bin").exists(), "a command that nobody asked for"
     publish_and_follow(built, chain, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_library_built_alone_is_all_that_programs_need(built, chain, tmp_path):
+    run("cmake", *AS_RELEASE, "-S", TREE, "-B", built, "-D", "WISP_CLI=OFF", "-D", "WISP_TESTS=OFF",
+        "-D", "WISP_DASHBOARD=OFF", "-D", "WISP_METRICS=OFF")
+    run("cmake", "--build", built)
+    run("cmake", "--install", built, "--prefix", tmp_path / "usr")
+    assert not (tmp_path / "usr/bin").exists()
+    run("cmake", "-S", EXAMPLES, "-B", tmp_path / "examples", "-D", f"CMAKE_PREFIX_PATH={tmp_path / 'usr'}")
+    run("cmake", "--build", tmp_path / "examples")
+    publish_and_follow(tmp_path / "examples", chain, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option, library, asked, offer", [
+    ("WISP_DASHBOARD", "cpp-httplib", ["--help"], "\n  dashboard "),
+    ("WISP_METRICS", "prometheus", ["follow", "--help"], "--metrics"),
+])
+def test_a_command_without_an_option_neither_links_nor_offers_it(built, chain, tmp_path, option, library, asked, offer):
+    run("cmake", *AS_RELEASE, "-S", TREE, "-B", built, "-D", f"{option}=OFF", "-D", "WISP_TESTS=OFF")
+    run("cmake", "--build", built, "--target", "wisp")
+    wisp = built / "bin/wisp"
+    whole = os.environ["WISP_BIN"]
+    assert library in run("ldd", whole) and library not in run("ldd", wisp)
+    assert offer in run(whole, *asked) and offer not in run(wisp, *asked)
+    run(wisp, "init", tmp_path / "run")
+    run(wisp, "publish", tmp_path / "run", chain.states[0], "--step", 0)
+    run(wisp, "pull", tmp_path / "run", "--into", tmp_path / "replica")
+    (held,) = (tmp_path / "replica").glob("*.safetensors")
+    assert st.same_tensors(held, chain.states[0])
 
 
 def test_the_library_alone_asks_for_no_command_line_libraries(tmp_path):

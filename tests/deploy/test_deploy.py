@@ -57,11 +57,25 @@ def test_hadolint_finds_nothing(file):
     run(hadolint, "--ignore", "DL3013", DEPLOY / file)
 
 
-def test_shellcheck_finds_nothing_in_the_batch_job():
+SCRIPTS = [DEPLOY / "slurm/rollouts.sbatch", *sorted((TREE / "tools").glob("*.sh"))]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script):
     shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not shellcheck:
         pytest.skip("shellcheck is not installed")
-    run(shellcheck, DEPLOY / "slurm/rollouts.sbatch")
+    run(shellcheck, "--severity", "warning", script)
+
+
+def test_cibuildwheel_takes_the_configuration():
+    """Its containers do not run here; which wheels it would build, it says."""
+    program = Path(sys.executable).with_name("cibuildwheel")
+    if not program.exists():
+        pytest.skip("cibuildwheel is not installed")
+    wheels = run(program, "--print-build-identifiers", "--platform", "linux", TREE).split()
+    assert sorted(wheels) == [f"cp3{minor}-manylinux_{machine}" for minor in (10, 11, 12)
+                              for machine in ("aarch64", "x86_64")]
 
 
 def test_the_batch_job_starts_trainer_and_servers(tmp_path):

@@ -202,6 +202,37 @@ TEST(CommitRefusal, OfAManifestOutOfOrder) {
         [](Json& json) { json["manifest"]["merged_deltas"][1]["from"]["seq"] = 6; }, "forward");
 }
 
+TEST(CommitRefusal, OfASlicedAnchorThatIsNotOneDelta) {
+    Commit commit = manifest_commit();
+    AnchorEntry& anchor = commit.manifest->anchors[0];
+    anchor.sliced = true;
+    anchor.files.push_back(anchor.files[0]);  // of which only the header is there
+    anchor.files[0].name.clear();
+    anchor.files[0].head = StoredHead{7, hex_of('c', 64)};
+    const auto parsed = parse_commit(write_commit(commit), "it");
+    ASSERT_TRUE(parsed) << parsed.error().text;
+    EXPECT_EQ(parsed->commit.manifest->anchors, commit.manifest->anchors);
+    const auto files = [](Json& json) -> Json& { return json["manifest"]["anchors"][0]["files"]; };
+    expect_refused(
+        commit, [&](Json& json) { files(json)[0]["name"] = "model.safetensors"; }, "not one delta");
+    expect_refused(commit, [&](Json& json) { files(json)[1].erase("name"); }, "not one delta");
+    expect_refused(commit, [&](Json& json) { files(json)[0].erase("head"); }, "has a head");
+    expect_refused(
+        commit,
+        [](Json& json) {
+            json["manifest"]["anchors"][0]["base"] = hex_of('1', 32);
+            json["manifest"]["anchors"][0]["base_name"] = "a";
+        },
+        "over a base");
+    expect_refused(
+        manifest_commit(),
+        [](Json& json) {
+            Json& listed = json["manifest"]["anchors"][1]["files"];
+            listed.push_back(listed[0]);
+        },
+        "not one delta");
+}
+
 TEST(CommitRefusal, OfAManifestThatIsNotWhereItSays) {
     const Json at = Json::parse(write_commit(step_commit()))["manifest_at"];
     expect_refused(manifest_commit(), [&](Json& json) { json["manifest_at"] = at; }, "a manifest");

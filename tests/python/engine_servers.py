@@ -13,7 +13,7 @@ class ScriptedVllm:
     Unless it is `listening` it refuses connections until listen(), and holds its port meanwhile.
     """
 
-    def __init__(self, port=0, listening=True):
+    def __init__(self, port=0, listening=True, host="127.0.0.1"):
         self.served = None
         self.run = None
         self.info = None  #: of the last init
@@ -21,7 +21,7 @@ class ScriptedVllm:
         self.acts = []
         self.keys = set()
         self.refusal = None  #: (status, text) of the next updates
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler(),
+        self._http = ThreadingHTTPServer((host, port), self._handler(),
                                          bind_and_activate=False)
         self._http.daemon_threads = True
         self._http.server_bind()

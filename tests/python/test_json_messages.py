@@ -7,6 +7,7 @@ import json
 import pytest
 
 from wisp.engine.feed_messages import (
+    Coming,
     FeedPosition,
     FollowStatus,
     LookNow,
@@ -31,6 +32,12 @@ MESSAGES = [
         FollowStatus(20, 1, True, 9, "why", ("one", "two")), {"rank": RANK},
     ),
     Snapshot(41, "run", None, {}, "", (), (), FollowStatus(), {}),
+    Snapshot(
+        41, "run", AT, {}, "", (("w", "BF16", (4, 2)),), (), FollowStatus(), {}, relay=True,
+        whole="/w", whole_state="ab" * 16, whole_parts={"w": ((0, ((2, 2), (1, 1))),)},
+        coming=Coming(7, (("w", "BF16", (4, 2)),)),
+    ),
+    Coming(7, (("w", "BF16", (4, 2)),)),
     Moved(AT, MOVE, FollowStatus(passes=2)),
     StatusChanged(FollowStatus(failure=None)),
     RankSays("rank", RANK),
@@ -49,7 +56,7 @@ def test_a_reader_says_two_things() -> None:
     for message in (LookNow(), RankSays("rank", RANK)):
         assert parse_reader_message(line_of(message)) == message
     with pytest.raises(ValueError, match="Moved"):
-        parse_reader_message(line_of(MESSAGES[2]))
+        parse_reader_message(line_of(Moved(AT, MOVE, FollowStatus())))
 
 
 def changed(path: list[str], value: object) -> bytes:

@@ -17,12 +17,15 @@ SUBMODULES = {
     "adapters": None,
     "engine": None,
     "hf": "transformers",
+    "nemo_rl": "nemo_rl",
     "plot": None,
     "quantize": "torch",
+    "ray": "ray",
     "sglang": "torch",
     "sharded": "torch",
     "stores": None,
     "trl": None,
+    "verl": "verl",
     "vllm": None,
 }
 

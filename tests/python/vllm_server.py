@@ -69,6 +69,7 @@ class Server:
     """Up when made; ended by close().
 
     address, on_host: where it listens, if it is not here; and what starts a command there.
+    port: to listen on, where another one has been; else any that is free.
     """
 
     def __init__(
@@ -78,10 +79,13 @@ class Server:
         *options: str,
         address: str = "127.0.0.1",
         on_host: Callable[..., Sequence[str | Path]] = lambda *command: command,
+        port: int = 0,
     ) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
             port = probe.getsockname()[1]
+        self.port = port
         self.url = f"http://{address}:{port}"
         self.model = str(model)
         self._log = log
@@ -130,6 +134,11 @@ class Server:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """All its processes, at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def close(self) -> None:
         if self.process.poll() is None:

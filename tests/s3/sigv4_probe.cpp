@@ -27,7 +27,7 @@ int main() {
             pairs_of(json.at("headers")), text("payload_sha256")};
         const wisp::AwsKeys keys{text("access_key_id"), text("secret_access_key"), ""};
         const wisp::SigningScope scope{text("region"), text("service"), text("amz_date")};
-        const wisp::Signature signature = wisp::sign_v4(request, keys, scope);
+        const wisp::RequestSignature signature = wisp::sign_v4(request, keys, scope);
         std::cout << nlohmann::json{{"canonical_request", signature.canonical_request},
                                     {"string_to_sign", signature.string_to_sign},
                                     {"authorization", signature.authorization}}

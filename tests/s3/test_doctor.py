@@ -56,6 +56,7 @@ def test_convicts_a_server_that_lets_interleaved_writes_win():
         assert not report["ok"] and not report["exclusive_create"]
         found = verdicts(report)
         assert found["create_twice"] == "pass", "one request at a time it behaves"
+        assert report["verdict"].startswith("Fit for runs of one writer only")
         assert "fail" in (found["create_interleaved"], found["create_racing"])
         assert objects_left(server) == []
 

@@ -44,7 +44,7 @@ TEST(SigV4, SignsTheExamplesOfTheReference) {
 }
 
 TEST(SigV4, NamesKeyAndScopeButNeverTheSecret) {
-    const Signature signature = sign_v4(request_for("/a"), kKeys, kScope);
+    const RequestSignature signature = sign_v4(request_for("/a"), kKeys, kScope);
     EXPECT_TRUE(signature.authorization.starts_with(
         "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
         "SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature="));

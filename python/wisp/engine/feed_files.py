@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class FeedSettings:
     scratch: str | None = None
     min_serial: int = 0  #: certificates below it are revoked
     run_id: str = ""  #: the run that must be at the address; empty: whichever is there
+    whole: bool = False  #: the feed keeps all weights itself, whatever the run's codec
 
     def as_json(self) -> str:
         """For the process that feeds."""
@@ -69,7 +70,7 @@ def feed_home() -> Path:
 def feed_folder(settings: FeedSettings) -> Path:
     """The folder of this run's feed; made if it is not there."""
     believed = [sorted(settings.trust), settings.min_serial, settings.run_id]
-    key = json.dumps([settings.run, *believed])
+    key = json.dumps([settings.run, *believed, *(["whole"] if settings.whole else [])])
     return _own_folder(feed_home() / hashlib.sha256(key.encode()).hexdigest()[:20])
 
 
@@ -186,13 +187,16 @@ def state_layout(schema: Sequence[TensorEntry]) -> tuple[bytes, list[int], int]:
 class MappedState:
     """The newest state, or what the feed keeps of it, as arrays of unsigned integers.
 
-    Read it in your turn() only.
+    Read it in your turn() only. private: what you write to the arrays stays in this process.
     """
 
-    def __init__(self, folder: Path, file: str, schema: Sequence[TensorEntry]) -> None:
+    def __init__(
+        self, folder: Path, file: str, schema: Sequence[TensorEntry], *, private: bool = False
+    ) -> None:
         self.schema = schema
         _, starts, length = state_layout(self.schema)
-        self._bytes = np.memmap(inside(folder, file), np.uint8, "r+", shape=(length,))
+        mode: Literal["c", "r+"] = "c" if private else "r+"
+        self._bytes = np.memmap(inside(folder, file), np.uint8, mode, shape=(length,))
         self._starts = {entry[0]: start for entry, start in zip(self.schema, starts, strict=True)}
         self._entries = {entry[0]: entry for entry in self.schema}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..tensors import TensorEntry
 from .feed_files import FeedSettings, MappedState, feed_folder, turn
 from .feed_messages import (
+    Coming,
     FeedMessage,
     FeedPosition,
     FollowStatus,
@@ -26,6 +27,7 @@ from .feed_messages import (
     LookNow,
     Move,
     Moved,
+    Part,
     RankHolds,
     RankReport,
     RankSays,
@@ -64,8 +66,10 @@ class FeedState:
     kept: tuple[str, ...] = ()
     whole: str = ""
     whole_state: str = ""
+    whole_parts: dict[str, tuple[Part, ...]] | None = None
+    coming: Coming | None = None
 
-    def after(self, message: Snapshot | Moved | StatusChanged | RankSays) -> FeedState:
+    def after(self, message: Snapshot | Coming | Moved | StatusChanged | RankSays) -> FeedState:
         """What is known once the feed has told this."""
         if isinstance(message, Snapshot):
             return FeedState(
@@ -73,7 +77,10 @@ class FeedState:
                 schema=message.schema, moves=message.moves, status=message.status,
                 ranks=message.ranks, connected=True, relay=message.relay, kept=message.kept,
                 whole=message.whole, whole_state=message.whole_state,
+                whole_parts=message.whole_parts, coming=message.coming,
             )  # fmt: skip
+        if isinstance(message, Coming):
+            return replace(self, coming=message)
         if isinstance(message, Moved):
             moves = (*self.moves, message.move)[-_KEPT_MOVES:]
             times = message.move.times

@@ -13,6 +13,7 @@ from ..json_messages import decode_any, encode
 from ..tensors import TensorEntry
 
 __all__ = [
+    "Coming",
     "FeedMessage",
     "FeedPosition",
     "FollowStatus",
@@ -85,6 +86,7 @@ class FollowStatus:
     passes: int = 0  #: how often it found nothing more to do
     failure: str | None = None  #: what ended it; it is tried again
     faults: tuple[str, ...] = ()  #: what went wrong and was worked around, the newest last
+    fetched_bytes: int = 0  #: of anchors and deltas, since the feed began
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,18 @@ class RankReport:
         return any(key.partition(":")[2] == state for key in self.all_staged)
 
 
+#: Elements of a tensor that a rank holds: the first, and (size, stride) of each dimension.
+Part = tuple[int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A state of these tensors is about to be fetched: ranks are to say what they hold of it."""
+
+    number: int
+    schema: tuple[TensorEntry, ...]
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """All that a feed knows, for a reader that has just come, or after a whole state."""
@@ -145,6 +159,8 @@ class Snapshot:
     kept: tuple[str, ...] = ()  #: the tensors in `file`, if `relay`
     whole: str = ""  #: a checkpoint, as long as it is there
     whole_state: str = ""  #: the digest of what it holds
+    whole_parts: dict[str, tuple[Part, ...]] | None = None  #: of that; the rest is holes; None: all
+    coming: Coming | None = None
 
 
 @dataclass(frozen=True)
@@ -176,10 +192,6 @@ class LookNow:
     """A reader knows of a new step and does not want to wait for the next look."""
 
 
-#: Elements of a tensor that a rank holds: the first, and (size, stride) of each dimension.
-Part = tuple[int, tuple[tuple[int, int], ...]]
-
-
 @dataclass(frozen=True)
 class RankHolds:
     """What a rank can give back bit for bit: parts of the run's tensors."""
@@ -188,6 +200,8 @@ class RankHolds:
     peers: int  #: ranks of its engine on this host, itself among them
     parts: dict[str, tuple[Part, ...]]
     opaque: tuple[str, ...] = ()  #: tensors that it holds otherwise, and needs whole from the feed
+    twins: tuple[str, ...] = ()  #: tensors that it must see to be equal, in the same way
+    number: int = 0  #: of the Coming that it answers
 
 
 @dataclass(frozen=True)
@@ -243,7 +257,7 @@ class Verified:
     differs: bool = False  #: it was looked at, and is another state
 
 
-FeedMessage = Snapshot | Moved | StatusChanged | RankSays | Gather | Verified
+FeedMessage = Snapshot | Coming | Moved | StatusChanged | RankSays | Gather | Verified
 ReaderMessage = LookNow | RankSays | RankHolds | Gathered | WantsState | VerifyState
 
 
@@ -255,7 +269,7 @@ def line_of(message: FeedMessage | ReaderMessage) -> bytes:
 def parse_feed_message(line: bytes) -> FeedMessage:
     """What a feed told; ValueError if it is nothing that a feed says."""
     message: FeedMessage = decode_any(
-        line, Snapshot, Moved, StatusChanged, RankSays, Gather, Verified
+        line, Snapshot, Coming, Moved, StatusChanged, RankSays, Gather, Verified
     )
     return message
 

@@ -16,7 +16,7 @@ from ..tensors import TensorEntry
 from .feed_messages import Part
 from .word_room import put_words
 
-__all__ = ["HostSlices"]
+__all__ = ["HostSlices", "whole_part"]
 
 _AT_ONCE = 4 << 20  # words
 
@@ -25,7 +25,7 @@ Bits = Callable[[str], np.ndarray]
 
 
 class HostSlices:
-    """Made from a whole state, `bits` of each tensor by its name.
+    """Made from a state, `bits` of each tensor by its name; no others than it needs are looked at.
 
     parts: of the tensors that are not held whole; whole: the names of those that are. What is in
     neither is no concern of this host.
@@ -46,9 +46,9 @@ class HostSlices:
         held: dict[str, list[Part]] = {}
         total = np.zeros(2, np.uint64)
         for name in whole:
-            elements = bits(name).size
-            held[name] = [(0, ((elements, 1),))]
-            self._needed[name] = [(0, elements)]
+            part = whole_part(self._entries[name][2])
+            held[name] = [part]
+            self._needed[name] = [(0, part[1][0][0])]
         for name, found in self.parts.items():
             held[name] = sorted(found)
             self._needed[name], missing = _native.runs_of_tiles(
@@ -118,6 +118,11 @@ class HostSlices:
             here = places[at] == changed if places.size else np.zeros(changed.size, bool)
             kept[at[here]] = np.frombuffer(bits, UNSIGNED[element_width(dtype)])[here]
         self._digest = self._digest + np.array(by, np.uint64)
+
+
+def whole_part(shape: Sequence[int]) -> Part:
+    """All elements of a tensor."""
+    return (0, ((int(np.prod(shape, dtype=np.int64)), 1),))
 
 
 def _spread(runs: Runs) -> np.ndarray:

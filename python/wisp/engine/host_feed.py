@@ -34,7 +34,6 @@ from .feed_messages import (
     FeedMessage,
     FeedPosition,
     FollowStatus,
-    Gather,
     Gathered,
     LookNow,
     Move,
@@ -116,6 +115,7 @@ class Feed:
             self._status = replace(
                 self._status, head_seq=max(event.head_seq, event.seq), lag_steps=event.lag_steps,
                 expired=event.expired,
+                fetched_bytes=self._status.fetched_bytes + event.fetched_bytes,
             )  # fmt: skip
             if event.kind in ("applied", "joined"):
                 self._moved(event)
@@ -154,6 +154,7 @@ class Feed:
         else:
             if shared.moved is None:
                 (self._folder / file).write_bytes(b"")  # another step, the same weights
+                shared.turn.take()  # under another number
             move = Move(
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
                 shared.moved or (), self._times, before.state, shared.relay,
@@ -188,7 +189,8 @@ class Feed:
             pid=os.getpid(), run=self._settings.run, at=self._at, times=self._times,
             file=shared.file, schema=shared.schema, moves=self._moves.all(),
             status=self._status, ranks=dict(self._reports), relay=shared.relay, kept=shared.kept,
-            whole=shared.whole, whole_state=shared.whole_state,
+            whole=shared.whole, whole_state=shared.whole_state, whole_parts=shared.whole_parts,
+            coming=shared.coming,
         )  # fmt: skip
 
     def _tell(self, message: FeedMessage) -> None:
@@ -353,10 +355,10 @@ class Feed:
         settings = self._settings
         trust = trust_of(settings.trust, settings.min_serial, settings.run_id or None)
         self._codec = _native.read_codec(location(settings.run), trust)
-        if self._codec == "swift":
+        if self._codec == "swift" and not settings.whole:
             turn = self._shared.turn
             self._shared = RelayState(
-                self._folder, turn, self._ranks, self._tell_gather,
+                self._folder, turn, self._ranks, self._tell_all,
                 lambda size: self._slices_of(size, trust),
             )  # fmt: skip
 
@@ -366,7 +368,7 @@ class Feed:
             self._slices = _native.read_slices(place, weight_bytes, trust)
         return self._slices
 
-    def _tell_gather(self, message: Gather) -> None:
+    def _tell_all(self, message: FeedMessage) -> None:
         with self._lock:
             self._tell(message)
 

@@ -26,7 +26,7 @@ from ..errors import (
 from .coverage import STRICT, Allowed, PartedError
 from .feed_files import StateMovedError
 from .feed_link import FeedLink, FeedState
-from .feed_messages import Gather, Gathered, RankHolds, RankReport
+from .feed_messages import Coming, Gather, Gathered, RankHolds, RankReport
 from .gather import fill, parts_of
 from .load_plan import Layout, Loader, LoadPlan
 from .load_recorder import LearningLoader
@@ -81,6 +81,7 @@ class RankFollower:
         )  # fmt: skip
         self._builder = StageBuilder(link, self._plans)
         self._told_plan: LoadPlan | None = None  # that the feed knows of
+        self._answered = 0  # the number of the last Coming
         self._lock = threading.Condition()
         self._turns = 0  # how often the memory was written to
         self._staged: dict[str, tuple[Served, Stage]] = {}  # by key, the newest two
@@ -290,17 +291,37 @@ class RankFollower:
     def _plan_for(self, feed: FeedState) -> LoadPlan:
         plan = self._plans.of(feed.schema)
         if plan is not self._told_plan:
-            parts = parts_of(plan)
-            opaque = tuple(sorted({*plan.opaque, *(plan.pieces.keys() - parts.keys())}))
-            self.link.hold(RankHolds(self.label, self._peers, parts, opaque))
-            self._told_plan = plan
+            self._tell_holds(plan)
         return plan
 
+    def _tell_holds(self, plan: LoadPlan) -> None:
+        parts = parts_of(plan)
+        opaque = {*plan.opaque, *(plan.pieces.keys() - parts.keys())}
+        twins = {*self._plans.coverage.twins, *self._plans.coverage.twins.values()}
+        self.link.hold(RankHolds(
+            self.label, self._peers, parts, tuple(sorted(opaque)), tuple(sorted(twins)),
+            self._answered,
+        ))  # fmt: skip
+        self._told_plan = plan
+
+    def _answer_coming(self, coming: Coming) -> None:
+        """Of a state that is about to be fetched the feed wants to know what this rank needs."""
+        plan = self._plans.of(coming.schema)
+        self._answered = coming.number
+        self._tell_holds(plan)
+
     def _stage_newest(self) -> None:
+        def is_asked(feed: FeedState) -> bool:
+            return feed.coming is not None and feed.coming.number != self._answered
+
         def is_news(feed: FeedState) -> bool:
-            return self._closed or (feed.at is not None and feed.at.key not in self._known())
+            is_new = feed.at is not None and feed.at.key not in self._known()
+            return self._closed or is_asked(feed) or is_new
 
         feed = self.link.wait(is_news, None)
+        if feed is not None and feed.coming is not None and is_asked(feed) and not self._closed:
+            self._answer_coming(feed.coming)
+            return
         if feed is None or feed.at is None or self._closed:
             return
         with self._lock:

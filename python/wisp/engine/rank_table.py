@@ -14,6 +14,8 @@ from .feed_messages import Gathered, Part, RankHolds, RankReport
 
 __all__ = ["RankGroup", "RankTable"]
 
+_ALONE = 10.0  # seconds in which somebody must come who could answer
+
 
 @dataclass(frozen=True)
 class RankGroup:
@@ -68,23 +70,34 @@ class RankTable:
     ) -> list[RankGroup]:
         """Engines all of whose ranks stand at this state; those that hold most come first.
 
-        sliced: of these tensors such parts are all that is wanted.
+        sliced: of these tensors such parts are all that is wanted. Engines that hold different
+        ones are then also there as one, which comes last.
         """
         with self.changed:
-            engines: dict[str, list[RankHolds]] = {}
-            for label, holds in self._holds.items():
-                engines.setdefault(label.rpartition("/")[0], []).append(holds)
-            found = []
-            for ranks in engines.values():
-                standing = all(
-                    (report := self._reports.get(rank.label)) is not None
-                    and report.stands_at(state)
-                    for rank in ranks
-                )
-                if standing and len(ranks) >= max(rank.peers for rank in ranks):
-                    labels = tuple(sorted(rank.label for rank in ranks))
-                    found.append(RankGroup(labels, self._coverage(ranks, schema, sliced or {})))
-            return sorted(found, key=lambda group: (-len(group.covered), group.labels))
+            standing = [
+                ranks for ranks in self._engines().values()
+                if len(ranks) >= max(rank.peers for rank in ranks)
+                and all(self._stands_at(rank.label, state) for rank in ranks)
+            ]  # fmt: skip
+            found = [self._group(ranks, schema, sliced or {}) for ranks in standing]
+            found.sort(key=lambda group: (-len(group.covered), group.labels))
+            if sliced and len(standing) > 1:
+                together = [rank for ranks in standing for rank in ranks]
+                found.append(self._group(together, schema, sliced))
+            return found
+
+    def _stands_at(self, label: str, state: str) -> bool:
+        report = self._reports.get(label)
+        return report is not None and report.stands_at(state)
+
+    def _group(
+        self,
+        ranks: list[RankHolds],
+        schema: Sequence[TensorEntry],
+        sliced: Mapping[str, frozenset[Part]],
+    ) -> RankGroup:
+        labels = tuple(sorted(rank.label for rank in ranks))
+        return RankGroup(labels, self._coverage(ranks, schema, sliced))
 
     def _coverage(
         self,
@@ -108,15 +121,78 @@ class RankTable:
             names = {name for rank in ranks for name in rank.parts}
             return {name: _parts(ranks, name) for name in names}
 
+    def covered(self, schema: Sequence[TensorEntry]) -> set[str]:
+        """The tensors of which the ranks of some engine hold every element."""
+        with self.changed:
+            found = (self._coverage(ranks, schema, {}) for ranks in self._engines().values())
+            return set().union(*found)
+
     def opaque(self) -> set[str]:
         """Tensors that some rank needs whole."""
         with self.changed:
             return {name for holds in self._holds.values() for name in holds.opaque}
 
+    def needed_whole(self) -> set[str]:
+        """The same, and those that some rank must see to be equal."""
+        with self.changed:
+            twins = {name for holds in self._holds.values() for name in holds.twins}
+            return self.opaque() | twins
+
+    def _engines(self) -> dict[str, list[RankHolds]]:
+        engines: dict[str, list[RankHolds]] = {}
+        for label, holds in self._holds.items():
+            engines.setdefault(label.rpartition("/")[0], []).append(holds)
+        return engines
+
+    def wait_holds(self, number: int, go_on: Callable[[], object], patience: float) -> str | None:
+        """None when all ranks have said what they hold of a state that comes; else who has not.
+
+        Ranks that fail are not waited for, nor anybody if there are none for a while.
+        """
+        end = time.monotonic() + patience
+        alone_since = time.monotonic()
+        with self.changed:
+            while True:
+                late = self._late(number)
+                said = any(holds.number == number for holds in self._holds.values())
+                if said and not late:
+                    return None
+                now = time.monotonic()
+                if said or late:
+                    alone_since = now
+                if now > end:
+                    return f"rank {', '.join(late)} does not say what it will hold"
+                if now - alone_since > _ALONE:
+                    return "there is no rank that could say what it will hold"
+                go_on()
+                self.changed.wait(0.2)
+
+    def _late(self, number: int) -> list[str]:
+        """Ranks that may still say what they hold."""
+        found = [
+            label for label, report in self._reports.items()
+            if report.failure is None
+            and ((holds := self._holds.get(label)) is None or holds.number != number)
+        ]  # fmt: skip
+        for engine, ranks in self._engines().items():
+            there = [label for label in self._reports if label.rpartition("/")[0] == engine]
+            missing = max(rank.peers for rank in ranks) - len(there)
+            if missing > 0:
+                found.append(f"{engine}/… ({missing} more)")
+        return found
+
     def has_candidates(self) -> bool:
         """Whether there is a rank that may yet come to stand somewhere."""
         with self.changed:
             return any(report.failure is None for report in self._reports.values())
+
+    def any_behind(self, state: str) -> bool:
+        """Whether there is a rank that holds something, and may yet come to stand at this state."""
+        with self.changed:
+            return any(
+                report.failure is None and not report.stands_at(state) and label in self._holds
+                for label, report in self._reports.items()
+            )
 
     def all_past(self, states: set[str], *, served: bool = False) -> bool:
         """Whether every rank that does not fail stands at one of these (or serves it)."""

@@ -22,8 +22,9 @@ from ..errors import UnavailableError
 from ..targets import MovedTensor, RelayTarget
 from ..tensors import TensorEntry
 from .feed_files import WriterTurn, write_move
-from .feed_messages import Gather, Part, Verified
+from .feed_messages import Coming, Gather, Part, Verified
 from .held_slices import HostSlices
+from .join_parts import JoinParts, StateParts, native, parts_of_host
 from .kept_tensors import KeptTensors
 from .memory_proof import MemoryProof
 from .rank_gather import RankGather
@@ -52,11 +53,12 @@ class RelayState(RelayTarget):
         folder: Path,
         turn: WriterTurn,
         ranks: RankTable,
-        tell: Callable[[Gather], None],
+        tell: Callable[[Gather | Coming], None],
         slices_of: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self.schema: tuple[TensorEntry, ...] = ()
         self.whole = self.whole_state = ""
+        self.whole_parts: dict[str, tuple[Part, ...]] | None = None  #: None: it is all there
         self.serial = 0
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
@@ -68,6 +70,8 @@ class RelayState(RelayTarget):
         self._kept = KeptTensors(folder, turn)
         self._gather = RankGather(folder, ranks, tell, self._go_on)
         self._gathering = threading.Lock()
+        self._join = JoinParts(ranks, tell, self._go_on)
+        self._fetched: StateParts | None = None  # of the state that is on its way; None: all
         self._number = 0
         self._since: set[str] = set()  # states since the whole one
         self._touched: list[tuple[int, int]] = []
@@ -75,6 +79,11 @@ class RelayState(RelayTarget):
         self._slices_of = slices_of  # of the run, by the bytes of its weights
         self._slices: HostSlices | None = None  # if this host needs only parts
         self._state = ""  # the newest
+
+    @property
+    def coming(self) -> Coming | None:
+        """The state that ranks are asked about."""
+        return self._join.coming
 
     @property
     def file(self) -> str:
@@ -94,6 +103,7 @@ class RelayState(RelayTarget):
     def start_over(self) -> None:
         """The next state is a whole one."""
         self.joining = True
+        self._fetched = None
         self.rejoin.clear()
 
     def _take_whole(self, place: str, state: str) -> None:
@@ -101,7 +111,7 @@ class RelayState(RelayTarget):
         self.whole, self.whole_state, self._since = place, state, {state}
         self.joining = False
         self.rejoin.clear()
-        self._slices, self._state = None, state
+        self._slices, self._state, self.whole_parts = None, state, None
         self._kept.clear()
 
     def remove_whole(self) -> None:
@@ -150,7 +160,21 @@ class RelayState(RelayTarget):
         with self._gathering:
             self.schema = tuple(schema)
             self._take_whole(folder, state)
+            if self._fetched is not None:
+                self.whole_parts = self._fetched.listed(self.schema)
+                self._cut(self._fetched)
+                self._keep(set(self._fetched.kept))
+                self._fetched = None
         self.adopted = True
+
+    def held_of(self, schema: list[TensorEntry]) -> _native.HeldSlices | None:
+        self._fetched = None
+        try:
+            self._fetched = self._join.ask(tuple(schema))
+        except Exception as error:
+            _log.warning("what this host will hold is not known (%s); a whole state is fetched",
+                         error)  # fmt: skip
+        return None if self._fetched is None else native(self._fetched, schema)
 
     def held(self) -> _native.HeldSlices | None:
         try:
@@ -226,6 +250,7 @@ class RelayState(RelayTarget):
 
     def _ask(self, state: str) -> None:
         schema = self.schema
+        end = time.monotonic() + _PATIENCE
         self._gather.silent.clear()
         while True:
             groups = self._wait_groups(state)
@@ -246,6 +271,12 @@ class RelayState(RelayTarget):
                 else:
                     missing.append(name)
                 at += room_bytes(words)
+            if missing and self._slices and time.monotonic() < end:
+                if self._ranks.any_behind(state):  # another engine, which holds those
+                    self._go_on()
+                    with self._ranks.changed:
+                        self._ranks.changed.wait(0.2)
+                    continue
             if missing:
                 _log.warning(
                     "no engine of this host holds all of %s and %d more any longer; a whole state "
@@ -271,31 +302,32 @@ class RelayState(RelayTarget):
     def _keep_uncovered(self, groups: Sequence[RankGroup]) -> None:
         covered = set().union(*(group.covered for group in groups))
         names = {name for name, _, _ in self.schema}
-        opaque = self._ranks.opaque() & names
-        if self._is_sliced() and not names <= covered | opaque:
-            self._cut(covered, opaque)
-            names = opaque
-        missing = sorted({name for name in names if name not in covered} | opaque)
-        if set(missing) <= set(self._kept.names):
+        parts = parts_of_host(self._ranks, self.schema) if self._is_sliced() else None
+        if parts is not None:
+            self._cut(parts)
+            self._keep(set(parts.kept))
+        else:
+            self._keep((names - covered) | (self._ranks.opaque() & names))
+
+    def _keep(self, names: set[str]) -> None:
+        """Those that no engine of this host can give back."""
+        if names <= set(self._kept.names):
             return
-        if missing:
-            _log.warning(
-                "%d tensors that no engine of this host can give back bit for bit, %s the first, "
-                "are kept in host memory", len(missing), missing[0],
-            )  # fmt: skip
-        kept = [entry for entry in self.schema if entry[0] in set(missing)]
+        _log.warning(
+            "%d tensors that no engine of this host can give back bit for bit, %s the first, are "
+            "kept in host memory", len(names), min(names),
+        )  # fmt: skip
+        kept = [entry for entry in self.schema if entry[0] in names]
         self._kept.keep(kept, WholeState(self.whole))
 
-    def _cut(self, covered: set[str], opaque: set[str]) -> None:
+    def _cut(self, parts: StateParts) -> None:
         """From here on this host needs its slices alone."""
-        whole = covered | opaque
-        parts = {name: p for name, p in self._ranks.parts().items() if name not in whole}
         slices = self._slices_of(self._weight_bytes())
         state = WholeState(self.whole)
-        self._slices = HostSlices(self.schema, slices, parts, sorted(whole), state.bits)
+        self._slices = HostSlices(self.schema, slices, parts.parts, parts.whole, state.bits)
         _log.info(
             "this host holds slices: %d tensors in part, %d whole, of %d; %d bytes at their edges "
-            "are kept in host memory", len(parts), len(whole), len(self.schema),
+            "are kept in host memory", len(parts.parts), len(parts.whole), len(self.schema),
             self._slices.edge_bytes,
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ class SharedState(SharedTarget):
     def __init__(self, folder: Path, turn: WriterTurn | None = None) -> None:
         self.relay = False
         self.whole = self.whole_state = ""
+        self.whole_parts = self.coming = None
         self.kept: tuple[str, ...] = ()
         self.schema: tuple[TensorEntry, ...] = ()
         self.file = ""

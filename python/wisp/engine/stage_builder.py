@@ -12,7 +12,10 @@ from ..targets import element_width
 from .coverage import check_twins
 from .feed_files import MappedState, read_move
 from .feed_link import FeedLink, FeedState
-from .feed_messages import Move
+from .feed_messages import Move, Part
+from .gather import parts_of
+from .held_slices import whole_part
+from .join_parts import has_parts
 from .load_plan import LoadPlan
 from .rank_plan import RankPlan
 from .rank_vote import Served
@@ -65,7 +68,7 @@ class StageBuilder:
             except (FileNotFoundError, _UnlikeError):
                 continue
         moves = feed.chain_from(feed.whole_state) if feed.whole else None
-        if moves is None:
+        if moves is None or not has_parts(feed.whole_parts, self._needed(plan), feed.schema):
             return None
         try:
             stage = Stage(plan)
@@ -73,6 +76,14 @@ class StageBuilder:
             return stage if self._put_moves(stage, feed, moves, from_memory=False) else None
         except (FileNotFoundError, _UnlikeError):
             return None
+
+    def _needed(self, plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
+        """What of a whole state is read."""
+        twins = self._plans.coverage.twins
+        whole = {*plan.opaque, *twins, *twins.values()}
+        found = {name: parts for name, parts in parts_of(plan).items() if name not in whole}
+        whole |= plan.pieces.keys() - found.keys()
+        return found | {name: (whole_part(plan.shapes[name]),) for name in whole}
 
     def count_differences(
         self, plan: LoadPlan, state: MappedState, names: set[str] | None = None

@@ -13,11 +13,11 @@ from ..errors import FencedError, InvalidError
 from ..model_files import ModelFiles
 from ..publisher import Publisher, PublishStats
 from ..runs import TrustedKeys
-from ..staging import DtypeRule
+from ..staging import DtypeRule, dtype_named
 from ..stores import RunAddress
 from ..tensors import is_dtensor
 from .handed_weights import HandedWeights
-from .server_switch import ServerSwitch
+from .server_switch import ServerDriver, ServerSwitch
 
 if TYPE_CHECKING:
     from ..sharded import ShardedPublisher, ShardedReport
@@ -63,6 +63,8 @@ class BucketWeightTransfer:
     api_key: what the servers were given as --api-key.
     trust: public keys that trainer and servers prove the run's signatures with; `min_serial` and
       `run_id` are for both, too.
+    make_driver: makes what moves the servers, of the run's address, in the place of a
+      wisp.engine.Driver of `servers`.
     Other options are those of wisp.Publisher.
     """
 
@@ -80,6 +82,7 @@ class BucketWeightTransfer:
         server_run: str | None = None,
         api_key: str | None = None,
         trust: TrustedKeys = None,
+        make_driver: Callable[[str], ServerDriver] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(servers, str) or isinstance(sglang, str):
@@ -91,7 +94,7 @@ class BucketWeightTransfer:
         self._run = run
         self.servers = list(servers)
         self.sglang = list(sglang)
-        self._dtype = _dtype_of(dtype)
+        self._dtype = dtype_named(dtype)
         self._mode = mode
         self._timeout = float(timeout)
         self._on_error = on_error
@@ -99,8 +102,12 @@ class BucketWeightTransfer:
         self._api_key = api_key
         self._options = {"trust": trust, **options}
         self._weights: HandedWeights | None = None
+        self._module: Any = None
         self._model_files = ModelFiles()
-        self.server_switch = ServerSwitch(self._make_driver, patience=float(patience))
+        self._has_servers = bool(servers or sglang or make_driver)
+        self.server_switch = ServerSwitch(
+            make_driver or self._make_driver, patience=float(patience)
+        )
         self._hooks = PublishHooks(self._open_whole, self._commit_whole, self._close_whole)
         #: The publisher, from the first sync on.
         self.publisher: Publisher | ShardedPublisher | None = None
@@ -127,7 +134,14 @@ class BucketWeightTransfer:
         if self._weights is None:
             self._weights = HandedWeights(self._dtype, keep=_keeps_still(sender))
         self._weights.take(iterator)
-        step = _version_of(sender)
+        self._sync(sender, _version_of(sender))
+
+    def send_module(self, module: Any, step: int | None = None) -> None:
+        """As send_weights(), of a torch module whose weights are all here: nothing is copied."""
+        self._module = module
+        self._sync(None, step)
+
+    def _sync(self, sender: Any, step: int | None) -> None:
         self._open(sender, step)
         if self._publish(step):
             self._drive()
@@ -141,7 +155,7 @@ class BucketWeightTransfer:
         if self.publisher is not None:
             self._hooks.close()
             self.publisher = None
-        self._weights = None
+        self._weights = self._module = None
         self._model_files.remove()
 
     # --- publishing
@@ -179,8 +193,10 @@ class BucketWeightTransfer:
         return True
 
     def _open_whole(self, sender: Any) -> Publisher:
-        assert self._weights is not None
         options = self._with_side_files(sender)
+        if self._module is not None:
+            return Publisher(self._run, self._module, dtype=self._dtype, **options)
+        assert self._weights is not None
         return Publisher(self._run, self._weights.tensors, dtype=self._weights.rule, **options)
 
     def _commit_whole(self, step: int | None) -> PublishStats:
@@ -197,8 +213,13 @@ class BucketWeightTransfer:
 
     def _with_side_files(self, sender: Any) -> dict[str, Any]:
         """Configuration and tokenizer beside full checkpoints, unless the user named files."""
+        if "side_files" in self._options:
+            return self._options
+        if self._module is not None:
+            files = self._model_files.write(self._module, None, self._dtype)
+            return {**self._options, "side_files": files}
         model = getattr(sender, "model", None)
-        if "side_files" in self._options or model is None:
+        if model is None:
             return self._options
         model = sender.accelerator.unwrap_model(model)
         processing_class = getattr(sender, "processing_class", None)
@@ -209,7 +230,7 @@ class BucketWeightTransfer:
 
     def _drive(self) -> None:
         """Brings the servers to the newest step; returns when they are there, or left behind."""
-        if not (self.servers or self.sglang):
+        if not self._has_servers:
             return
         assert self.publisher is not None and self.step is not None
         self.server_switch.switch_to(self._server_run or self.publisher.url, self.step, self._state)
@@ -227,17 +248,6 @@ class BucketWeightTransfer:
             api_key=self._api_key,
             on_report=self.server_switch.note,
         )
-
-
-def _dtype_of(dtype: DtypeRule | str) -> DtypeRule:
-    if not isinstance(dtype, str):
-        return dtype
-    import torch
-
-    named = getattr(torch, dtype, None)
-    if not isinstance(named, torch.dtype):
-        raise InvalidError(f"torch has no dtype {dtype!r}")
-    return named
 
 
 def sender_of(iterator: Any) -> Any:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from .rank_engine import switch_rank, verify_rank
+from .versions import name_version
 
 __all__ = ["attach_to_core"]
 
@@ -51,7 +52,7 @@ def _switch(core: Any, key: str, recompute: bool, asked: float, already: bool) -
         applied = time.perf_counter()
         refused = next((answer for answer in answers if "error" in answer), None)
         if refused is None:
-            core.set_weight_version(str(answers[0]["step"]))
+            name_version(core, str(answers[0]["step"]))
             _forget_prefixes(core, key, recompute)
     finally:
         if not already:

@@ -15,32 +15,31 @@ import torch
 
 from ..engine.load_plan import Layout, learn_layout
 from ..errors import UnsupportedError
+from .backend import is_ours
 
 __all__ = ["expert_layouts", "keep_unpacked", "refuse_packed"]
-
-
-def _is_ours() -> bool:
-    """Whether the engine that is being built has this backend."""
-    from vllm.config.vllm import get_current_vllm_config_or_none
-
-    config = get_current_vllm_config_or_none()
-    transfer = config and config.weight_transfer_config
-    return transfer is not None and transfer.backend == "wisp"
 
 
 def keep_unpacked() -> None:
     """Makes linear layers of engines with this backend use their parameters as they are, or keep
     them where oneDNN has to have a copy."""
     from vllm import _custom_ops as ops
+    from vllm.config.vllm import get_current_vllm_config_or_none
     from vllm.model_executor.kernels.linear.scaled_mm import cpu as scaled
     from vllm.model_executor.layers import utils
 
     if getattr(utils.check_cpu_sgl_kernel, "knows_wisp", False):
         return
+
+    def builds_ours() -> bool:
+        """Whether the engine that is being built has this backend."""
+        config = get_current_vllm_config_or_none()
+        return config is not None and is_ours(config.weight_transfer_config)
+
     fits_amx, make_onednn = utils.check_cpu_sgl_kernel, ops.create_onednn_mm
 
     def check_cpu_sgl_kernel(n: int, k: int, dtype: torch.dtype) -> bool:
-        if not _is_ours():
+        if not builds_ours():
             return bool(fits_amx(n, k, dtype))
         if torch.cpu._is_amx_tile_supported():
             # vLLM's attention needs the kernel's leave to use AMX, and counts on oneDNN to ask.
@@ -48,7 +47,7 @@ def keep_unpacked() -> None:
         return False
 
     def create_onednn_mm(*args: Any, **kwargs: Any) -> Any:
-        if _is_ours():
+        if builds_ours():
             # vLLM takes this for a CPU without oneDNN, and serves from the parameter.
             raise RuntimeError("kept unpacked, so that new weights reach what is served")
         return make_onednn(*args, **kwargs)
@@ -56,7 +55,7 @@ def keep_unpacked() -> None:
     make_scaled = ops.create_onednn_scaled_mm
 
     def create_onednn_scaled_mm(*args: Any, **kwargs: Any) -> Any:
-        if not _is_ours():
+        if not builds_ours():
             return make_scaled(*args, **kwargs)
         from .onednn import VisibleHandler
 

@@ -20,6 +20,7 @@ from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
 from .twin import twin_of
+from .versions import forget_adapters
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig, WeightTransferConfig
@@ -194,8 +195,7 @@ def switch_rank(worker: Any, key: str) -> dict[str, Any]:
         if not isinstance(engine, WispEngine):
             raise InvalidError("this server was not started with the weight transfer backend wisp")
         served = engine.switch(key)
-        if worker.vllm_config.lora_config is not None:
-            worker.model_runner.reset_lora_state()
+        forget_adapters(worker)
         return {"step": served.step, "times": served.times}
     except UnavailableError as error:
         return {"error": str(error), "again": True}

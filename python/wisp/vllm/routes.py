@@ -18,6 +18,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from ..errors import DeniedError, Error, InternalError, InvalidError, UnavailableError
+from .backend import is_ours
 from .fan_out import ask_engines, values_of
 from .metrics import show_metrics
 from .settings import ALLOW_INIT, InitInfo, configured, may_strangers_init, same_run
@@ -75,9 +76,7 @@ class WispRoutes:
     def attach_router(self, app: FastAPI) -> None:
         """Adds the routes, unless the server has another backend."""
         args = getattr(app.state, "args", None)
-        config = getattr(args, "weight_transfer_config", None)
-        config = config if isinstance(config, dict) else vars(config or object)
-        if config.get("backend") != "wisp":
+        if not is_ours(getattr(args, "weight_transfer_config", None)):
             return
         router = APIRouter(prefix="/wisp")
         for path, method, handler in (
@@ -92,8 +91,7 @@ class WispRoutes:
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Called when the engine is up."""
         config = getattr(engine_client, "vllm_config", None)
-        transfer = config and config.weight_transfer_config
-        if transfer is not None and transfer.backend == "wisp":
+        if config is not None and is_ours(config.weight_transfer_config):
             self._server = _Server(engine_client, args)
 
     async def _status(self, request: Request) -> JSONResponse:

@@ -16,6 +16,7 @@ from ..engine.layer_twin import LayerTwin, Unit
 from ..engine.load_plan import Layout
 from ..errors import UnsupportedError
 from .onednn import handlers_on
+from .versions import is_deferred_attention
 
 __all__ = ["computing_layers", "twin_of"]
 
@@ -47,7 +48,6 @@ def twin_of(
 
 def computing_layers(model: torch.nn.Module) -> list[str]:
     """Paths of layers that are quantised, or that keep copies of weights."""
-    from vllm.model_executor.layers.attention import is_deferred_attention_layer
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
     from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 
@@ -55,7 +55,7 @@ def computing_layers(model: torch.nn.Module) -> list[str]:
     found: list[str] = []
     for path, module in model.named_modules():
         method = getattr(module, "quant_method", None)
-        if is_deferred_attention_layer(module):
+        if is_deferred_attention(module):
             held = tensors_on(module).values()
             copies = [t for t in held if t.untyped_storage().data_ptr() not in registered]
             holds = next(module.parameters(), None) is not None
@@ -150,7 +150,6 @@ def _processing(
     module: torch.nn.Module, vllm_config: Any, device: torch.device
 ) -> Callable[[], object]:
     from vllm.config import set_current_vllm_config
-    from vllm.model_executor.layers.attention import is_deferred_attention_layer
 
     def process() -> None:
         with set_current_vllm_config(vllm_config):
@@ -158,7 +157,7 @@ def _processing(
                 parameter.data = parameter.data.to(device)
             for part in _parts(module):
                 part.quant_method.process_weights_after_loading(part)
-            if is_deferred_attention_layer(module):
+            if is_deferred_attention(module):
                 module.process_weights_after_loading(vllm_config.model_config.dtype)
 
     return process

@@ -110,7 +110,8 @@ std::string amz_date_of(std::int64_t ms) {
                        time.hours().count(), time.minutes().count(), time.seconds().count());
 }
 
-Signature sign_v4(const SignableRequest& request, const AwsKeys& keys, const SigningScope& scope) {
+RequestSignature sign_v4(const SignableRequest& request, const AwsKeys& keys,
+                         const SigningScope& scope) {
     std::map<std::string, std::string> headers;
     for (const auto& [name, value] : request.headers) {
         const auto [at, first] = headers.try_emplace(lower(name), folded(value));
@@ -122,7 +123,7 @@ Signature sign_v4(const SignableRequest& request, const AwsKeys& keys, const Sig
         header_lines += name + ":" + value + "\n";
         signed_names += (signed_names.empty() ? "" : ";") + name;
     }
-    Signature signature;
+    RequestSignature signature;
     signature.canonical_request = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method,
                                               request.path, canonical_query(request.query),
                                               header_lines, signed_names, request.payload_sha256);

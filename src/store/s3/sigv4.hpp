@@ -33,14 +33,15 @@ struct SignableRequest {
     std::string payload_sha256;
 };
 
-struct Signature {
+struct RequestSignature {
     std::string canonical_request;
     std::string string_to_sign;
     std::string hex;
     std::string authorization;  // the value of the header
 };
 
-Signature sign_v4(const SignableRequest& request, const AwsKeys& keys, const SigningScope& scope);
+RequestSignature sign_v4(const SignableRequest& request, const AwsKeys& keys,
+                         const SigningScope& scope);
 
 /// Everything but unreserved characters as %XX; '/' stays when asked.
 std::string percent_encoded(std::string_view text, bool keep_slashes);

@@ -1,0 +1,44 @@
+"""ms-swift (4.6): publishing as one of its callbacks. See doc/frameworks/callbacks.md.
+
+A file of your own, named by `--external_plugins`, and `--callbacks wisp`:
+
+    from wisp.ms_swift import register
+
+    register(run="s3://bucket/run")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import InvalidError, UnsupportedError
+from .hf import PublishCallback
+
+__all__ = ["register"]
+
+
+def register(*, run: Any, name: str = "wisp", **options: Any) -> None:
+    """Gives ms-swift a callback of this name, with the settings of wisp.hf.PublishCallback."""
+    if not run:
+        raise InvalidError("`run` says where to publish, and is empty")
+    known = _callbacks_map()
+
+    class SwiftCallback(PublishCallback):
+        """Made by ms-swift, of its arguments and its trainer."""
+
+        def __init__(self, args: Any, trainer: Any) -> None:
+            super().__init__(run, **options)
+            self.watch(trainer)
+
+    known[name] = SwiftCallback
+
+
+def _callbacks_map() -> Any:
+    try:
+        from swift.callbacks import callbacks_map
+    except ImportError as error:
+        raise UnsupportedError(
+            f"this ms-swift has no swift.callbacks.callbacks_map ({error}); wisp works with 4.6; "
+            "with others, hand wisp.hf.PublishCallback to the trainer"
+        ) from error
+    return callbacks_map

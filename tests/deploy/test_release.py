@@ -1,0 +1,71 @@
+"""`make release`: made twice, in two places, it is the same bytes; the source package builds without git."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).resolve().parents[2]
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=3500, **options)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def release(source, place, **environment):
+    run("git", "clone", "--quiet", source, place)
+    (place / "build").mkdir()
+    # Pinned by hashes, so any will do; made anew where this tree has none.
+    for venv in (TREE / "build").glob("wheel-venv-*"):
+        (place / "build" / venv.name).symlink_to(venv)
+    run(place / "tools/release.sh", env={**os.environ, **environment}, cwd=place)
+    return place / "build/dist"
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases")
+    first = release(TREE, folder / "here")
+    # Whatever the machine's habits are.
+    before = os.umask(0o077)
+    try:
+        second = release(folder / "here", folder / "another/place/for/it", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
+    finally:
+        os.umask(before)
+    return first, second
+
+
+def test_a_release_made_twice_is_the_same_bytes(releases):
+    first, second = (dict(reversed(line.split("  ")) for line in (place / "SHA256SUMS").read_text().splitlines())
+                     for place in releases)
+    assert first == second
+    kinds = "".join(sorted(first))
+    for part in (r"wisp_sync-.*\.whl", r"wisp_sync-.*\.tar\.gz", r"wisp_.*\.deb", r"libwisp-dev_.*\.deb",
+                 r"container\.tar\.gz", r"\.cdx\.json"):
+        assert re.search(part, kinds), part
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=releases[0])
+
+
+def test_the_source_package_builds_without_git(releases, tmp_path):
+    (package,) = releases[0].glob("wisp_sync-*.tar.gz")
+    run("tar", "-C", tmp_path, "-xf", package)
+    (source,) = tmp_path.glob("wisp_sync-*")
+    without = tmp_path / "bin"
+    without.mkdir()
+    (without / "git").write_text("#!/bin/sh\necho no git here >&2\nexit 1\n")
+    (without / "git").chmod(0o755)
+    venv = max(releases[0].parent.glob("wheel-venv-*"))
+    run(venv / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps",
+        "--no-build-isolation", "--wheel-dir", tmp_path, source,
+        env={**os.environ, "PATH": f"{without}:{os.environ['PATH']}"})
+    (wheel,) = tmp_path.glob("*.whl")
+    shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
+    (command,) = (tmp_path / "unpacked").glob("*.data/scripts/wisp")
+    command.chmod(0o755)
+    commit = run("git", "-C", releases[0], "rev-parse", "HEAD")[:12]
+    assert commit in run(command, "--version")

@@ -1,0 +1,141 @@
+"""verl's own manager and workers, on Ray, with rollouts that take their weights from a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import documented
+from verl.checkpoint_engine import CheckpointEngineManager
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import CheckpointEngineConfig, RolloutConfig
+
+import wisp
+from run_waits import until
+from verl_job import ActorWorker, Replica, RolloutWorker, as_vllm_holds, group
+from vllm_server import Server
+
+
+def engine_config(block: int, run: Path, **settings: Any) -> CheckpointEngineConfig:
+    """What a page of the documentation says, for a run of this test."""
+    told = documented("verl.md", block, s3__bucket_run=str(run)).actor_rollout_ref.rollout
+    told = told.checkpoint_engine
+    config = omega_conf_to_dataclass(told, CheckpointEngineConfig)
+    config.engine_kwargs["wisp"].update(poll=0.1, timeout=120, **settings)
+    return config
+
+
+def assert_alike(actor: Any, *replicas: Replica) -> None:
+    wanted, *others = actor.holds()
+    assert all(other == wanted for other in others)
+    for replica in replicas:
+        for held, _ in replica.group.holds():
+            assert held == wanted
+
+
+def test_rollouts_hold_every_step_bit_for_bit_and_one_is_killed_and_back(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = engine_config(0, tmp_path / "run")
+    rollout = RolloutConfig(name="vllm", checkpoint_engine=config)
+    actor = group(ActorWorker, 2, config, str(tiny_model))
+    first, second = (Replica(group(RolloutWorker, 1, rollout)) for _ in range(2))
+    manager = CheckpointEngineManager(config, actor, [first, second])
+    figures = manager.update_weights(global_steps=1)
+    assert figures["wisp/step"] == 1
+    assert_alike(actor, first, second)
+    everything = len(first.group.holds()[0][0])
+    assert len(first.group.holds()[0][1]) == everything
+    for step in (2, 3):
+        actor.train(step, 0.004)
+        assert manager.update_weights(global_steps=step)["wisp/changed"] > 0
+        assert_alike(actor, first, second)
+
+    ray_session.kill(second.workers[0])
+    manager.remove_replicas([second])
+    actor.train(4, 0.004)
+    manager.update_weights(global_steps=4)
+    back = Replica(group(RolloutWorker, 1, rollout))
+    manager.add_replicas([back])
+    manager.update_weights(global_steps=5)  # the same weights again
+    assert first.group.holds()[0][1] == []
+    assert len(back.group.holds()[0][1]) == everything
+    assert_alike(actor, first, back)
+
+
+def test_a_run_of_another_model_ends_the_sync_and_leaves_the_rollouts(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    with wisp.Publisher(tmp_path / "run", {"other": torch.zeros(4)}) as publisher:
+        publisher.publish(0)
+    config = engine_config(0, tmp_path / "run")
+    config.engine_kwargs["wisp"]["timeout"] = 5
+    actor = group(ActorWorker, 1, config, str(tiny_model))
+    replica = Replica(group(RolloutWorker, 1, RolloutConfig(name="vllm", checkpoint_engine=config)))
+    manager = CheckpointEngineManager(config, actor, [replica])
+    with pytest.raises(Exception, match="does not fit"):
+        manager.update_weights(global_steps=1)
+    assert replica.group.holds() == [({}, [])]
+
+
+def test_real_vllm_in_a_worker_of_verl_holds_every_step_and_is_killed_and_back(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = engine_config(0, tmp_path / "run")
+    rollout = RolloutConfig(name="vllm", checkpoint_engine=config)
+    actor = group(ActorWorker, 1, config, str(tiny_model))
+    replica = Replica(group(RolloutWorker, 1, rollout, str(tiny_model)))
+    manager = CheckpointEngineManager(config, actor, [replica])
+
+    def assert_serves_the_actors_weights() -> None:
+        (wanted,) = actor.holds()
+        ((held, _),) = replica.group.holds()
+        assert held == as_vllm_holds(wanted)
+
+    for step in (1, 2):
+        actor.train(step, 0.004)
+        manager.update_weights(global_steps=step)
+        assert_serves_the_actors_weights()
+        assert len(replica.group.generate([1, 2, 3])[0]) == 8
+
+    ray_session.kill(replica.workers[0])
+    manager.remove_replicas([replica])
+    replica = Replica(group(RolloutWorker, 1, rollout, str(tiny_model)))
+    manager.add_replicas([replica])
+    actor.train(3, 0.004)
+    manager.update_weights(global_steps=3)
+    assert_serves_the_actors_weights()
+
+
+def test_real_vllm_servers_are_switched_and_one_is_killed_and_back(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    from wisp.verl.rollout_servers import WispCheckpointEngineManager
+
+    config = engine_config(1, tmp_path / "run")
+    actor = group(ActorWorker, 1, config, str(tiny_model))
+    servers = [Server(tiny_model, tmp_path / f"server{i}.log") for i in range(2)]
+    try:
+        replicas = [Replica(address=server.url.removeprefix("http://")) for server in servers]
+        manager = WispCheckpointEngineManager(config, actor, replicas)
+        for step in (1, 2):
+            actor.train(step, 0.004)
+            figures = manager.update_weights(global_steps=step)
+            assert figures["wisp/servers"] == 2
+            print(f"step {step}: pause {1000 * figures['wisp/pause_seconds']:.1f} ms")
+            for server in servers:
+                assert server.call("/wisp/status")["served"] == step
+                assert server.call("/wisp/verify", {})["differing"] == 0
+        servers[1].kill()
+        actor.train(3, 0.004)
+        assert manager.update_weights(global_steps=3)["wisp/servers"] == 1
+        servers[1] = Server(tiny_model, tmp_path / "server1.log", port=servers[1].port)
+        until(lambda: servers[1].call("/wisp/status")["served"] == 3)
+        assert servers[1].call("/wisp/verify", {})["differing"] == 0
+        manager.server_switch.close()
+    finally:
+        for server in servers:
+            server.close()

@@ -1,0 +1,72 @@
+"""Writes the folders of this directory: two steps of a tiny model as each project lays them out.
+
+Run by hand when a project is added; what is there is kept. expected.json has the bits of each step.
+"""
+
+import hashlib
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "cli"))
+import checkpoints  # noqa: E402
+import st  # noqa: E402
+
+
+def lone(folder, tensors):
+    folder.mkdir(parents=True)
+    st.save(folder / "model.safetensors", tensors, {"format": "pt"})
+    (folder / "config.json").write_text('{"model_type": "toy"}\n')
+
+
+def sharded(folder, tensors):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints.write_folder(folder, tensors, extra=False)
+    (folder / "config.json").write_text('{"model_type": "toy"}\n')
+
+
+def prime_rl(root, steps):
+    for step, tensors in steps.items():
+        sharded(root / "broadcasts" / f"step_{step}", tensors)
+        (root / "broadcasts" / f"step_{step}" / "STABLE").touch()
+
+
+def areal(root, steps):
+    for step, tensors in steps.items():
+        lone(root / f"weight_update_v{step}", tensors)
+
+
+def trainer(root, steps):
+    for step, tensors in steps.items():
+        folder = root / f"checkpoint-{step}"
+        lone(folder, tensors)
+        for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
+            (folder / name).write_bytes(b"PK\x03\x04 not for followers")
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}) + "\n")
+
+
+def slime(root, steps):
+    for step, tensors in steps.items():
+        sharded(root / f"weight_v{step:06}", tensors)
+
+
+def digest(tensors):
+    return {name: hashlib.sha256(data).hexdigest() for name, (_, _, data) in sorted(tensors.items())}
+
+
+def main():
+    rng = np.random.default_rng(20)
+    first = checkpoints.model(rng, layers=1, width=8)
+    steps = {3: first, 12: checkpoints.trained(rng, first, share=0.05)}
+    for make in (prime_rl, areal, trainer, slime):
+        if not (HERE / make.__name__).exists():
+            make(HERE / make.__name__, steps)
+    expected = {str(step): digest(tensors) for step, tensors in steps.items()}
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

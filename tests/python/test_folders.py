@@ -1,0 +1,230 @@
+"""Folders that other programs read and write: read locks, a folder for each step, torch's own
+checkpoints, the hooks of slime; and that real loaders beside a follower never meet a mixture."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TREE, WISP_BIN
+
+import wisp
+
+GOLDEN = TREE / "tests" / "golden" / "folders"
+
+
+def arrays(value: int) -> dict[str, np.ndarray]:
+    return {"a": np.full((8, 8), value, np.float32), "b": np.full(5, -value, np.float32)}
+
+
+def test_reading_hands_out_the_folder_and_its_step(bucket, publish, tmp_path):
+    publish(arrays(1), 1)
+    follower = wisp.Follower(bucket, tmp_path / "policy")
+    follower.sync()
+    with wisp.reading(tmp_path / "policy") as folder:
+        assert folder.step == 1 and os.fspath(folder) == str(folder) == str(tmp_path / "policy")
+        assert (Path(folder) / "model.safetensors").exists()
+        assert "step=1" in repr(folder)
+        publish(arrays(2), 2)
+        waiting = threading.Thread(target=follower.sync)
+        waiting.start()
+        assert (tmp_path / "policy" / ".wisp" / "readers").exists()
+        assert folder.step == 1
+    waiting.join(60)
+    with wisp.reading(tmp_path / "policy") as folder:
+        assert folder.step == 2
+
+
+def test_reading_refuses_other_folders(tmp_path):
+    with pytest.raises(wisp.InvalidError, match="wisp follow"), wisp.reading(tmp_path):
+        pass
+    with pytest.raises(wisp.NotFoundError), wisp.reading(tmp_path / "missing"):
+        pass
+
+
+def test_a_follower_makes_a_folder_for_each_step(bucket, publish, tmp_path):
+    pattern = str(tmp_path / "models" / "step_{step}")
+    follower = wisp.Follower(bucket, pattern, keep=2, mark="STABLE")
+    for step in range(1, 5):
+        publish(arrays(step), step)
+        follower.sync()
+        with wisp.reading(tmp_path / "models") as folder:
+            assert folder.step == step and (Path(folder) / "STABLE").exists()
+            assert Path(folder) == tmp_path / "models" / f"step_{step}"
+    left = {path.name for path in (tmp_path / "models").iterdir()}
+    assert left == {".wisp", "current", "step_3", "step_4"}
+    with pytest.raises(wisp.InvalidError, match="at least 2"):
+        wisp.Follower(bucket, str(tmp_path / "other" / "{step}"), keep=1)
+    with pytest.raises(wisp.InvalidError, match="step_"):
+        wisp.Follower(bucket, tmp_path / "plain", mark="STABLE")
+
+
+def test_folders_are_published_from_python(bucket, tmp_path):
+    publisher = wisp.folders.FolderPublisher(bucket, baseline=tmp_path / "baseline")
+    assert publisher.step is None
+    for step in (3, 12):
+        report = publisher.publish(GOLDEN / "areal" / f"weight_update_v{step}", step)
+        assert report.step == publisher.step == step
+    with pytest.raises(wisp.InvalidError):
+        publisher.publish(GOLDEN / "expected.json")
+
+
+@pytest.fixture
+def slime_run(bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("WISP_RUN", bucket)
+    monkeypatch.setenv("WISP_WAIT", "30")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield bucket
+    wisp.slime._publishers.clear()
+    for follower in wisp.slime._followers.values():
+        follower.close()
+    wisp.slime._followers.clear()
+
+
+def test_the_hooks_of_slime_carry_folders_over(slime_run, tmp_path):
+    written, read = tmp_path / "trainer", tmp_path / "host"
+    for step in (3, 12):
+        name = f"weight_v{step:06}"
+        shutil.copytree(GOLDEN / "slime" / name, written / name)
+        wisp.slime.publish_written(object(), str(written / name))
+        wisp.slime.pull_before_read(path=read / name)
+        for file in ("model-00001-of-00002.safetensors", "config.json"):
+            assert (read / name / file).read_bytes() == (written / name / file).read_bytes()
+    shutil.rmtree(read)
+    wisp.slime._followers.popitem()[1].close()
+    wisp.slime.pull_before_read(read / "weight_v000003")
+    assert (read / "weight_v000003" / "config.json").exists(), "a version that the run has left"
+
+
+def test_the_hooks_of_slime_refuse_what_they_cannot_carry(slime_run, tmp_path):
+    with pytest.raises(wisp.InvalidError, match="weight_v000012"):
+        wisp.slime.publish_written(object(), "nothing")
+    delta = tmp_path / "weight_v000001"
+    delta.mkdir()
+    (delta / "model.safetensors.index.json").write_text('{"metadata": {"delta_encoding": "xor"}}')
+    with pytest.raises(wisp.InvalidError, match="switch those off"):
+        wisp.slime.publish_written(delta)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_folders_of_torch_distributed_are_published(tmp_path, nested):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    run, states = str(tmp_path / "run"), {}
+    for step in (1, 2):
+        torch.manual_seed(step)
+        model = torch.nn.Linear(16, 8).to(torch.bfloat16)
+        states[step] = {name: value.clone() for name, value in model.state_dict().items()}
+        saved = {"model": states[step], "optimizer": {"lr": torch.ones(3)}} if nested else states[step]
+        dcp.save(saved, checkpoint_id=str(tmp_path / "dcp" / f"step_{step}"), no_dist=True)
+    assert wisp.folders.publish_distributed(run, tmp_path / "dcp" / "step_{step}", once=True) == 2
+    assert wisp.folders.publish_distributed(run, tmp_path / "dcp", once=True) == 0
+    followed = {name: torch.zeros_like(value) for name, value in states[2].items()}
+    assert wisp.Follower(run, followed).sync().step == 2
+    assert all(torch.equal(followed[name], value) for name, value in states[2].items())
+    with pytest.raises(wisp.InvalidError, match="torch.distributed.checkpoint"):
+        wisp.folders.FolderPublisher(run, baseline=tmp_path / "b").publish(
+            tmp_path / "dcp" / "step_1"
+        )
+
+
+class StepPublisher(threading.Thread):
+    """A trainer of a real model: every tensor of step n has n as its first element."""
+
+    def __init__(self, run: str, folder: Path) -> None:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        config = LlamaConfig(
+            vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+        )  # fmt: skip
+        self.model = LlamaForCausalLM(config).to(torch.bfloat16)
+        config.architectures = ["LlamaForCausalLM"]
+        config.save_pretrained(folder)
+        self.publisher = wisp.Publisher(
+            run, self.model, side_files=[folder / "config.json"], on_error="raise"
+        )
+        self.over = threading.Event()
+        self.step = 0
+        self.publish()
+
+    def publish(self) -> None:
+        import torch
+
+        self.step += 1
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.view(-1)[0] = self.step % 128
+        self.publisher.publish(self.step)
+        self.publisher.flush()
+
+    def run(self) -> None:
+        while not self.over.wait(0.02):
+            self.publish()
+        self.publisher.close()
+
+
+def loads_beside_a_follower(tmp_path: Path, into: str, read: str, loads: int) -> tuple[int, int]:
+    """How many of the loads met a mixture, and how many steps they saw."""
+    from transformers import AutoModelForCausalLM
+
+    run = str(tmp_path / "run")
+    (tmp_path / "config").mkdir()
+    trainer = StepPublisher(run, tmp_path / "config")
+    follow = subprocess.Popen(
+        [TREE / WISP_BIN, "follow", run, "--into", tmp_path / into, "--poll", "5ms", "--keep", "40"]
+        if "{step}" in into
+        else [TREE / WISP_BIN, "follow", run, "--into", tmp_path / into, "--poll", "5ms"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    mixtures, seen = 0, set()
+    try:
+        assert "step" in follow.stdout.readline()
+        drain = threading.Thread(target=follow.stdout.read)
+        drain.start()
+        trainer.start()
+        for _ in range(loads):
+            if read == "resolved":
+                folder = os.path.realpath(tmp_path / "models" / "current")
+                model, step = AutoModelForCausalLM.from_pretrained(folder), int(folder.rsplit("_", 1)[1])
+            else:
+                with wisp.reading(tmp_path / read) as held:
+                    model, step = AutoModelForCausalLM.from_pretrained(held), held.step
+            firsts = {float(value.view(-1)[0]) for value in model.parameters()}
+            mixtures += firsts != {float(step % 128)}
+            seen.add(step)
+    finally:
+        trainer.over.set()
+        if trainer.is_alive():
+            trainer.join(60)
+        follow.terminate()
+        follow.wait(60)
+    return mixtures, len(seen)
+
+
+WAYS = [("policy", "policy"), ("models/step_{step}", "models"), ("models/step_{step}", "resolved")]
+
+
+@pytest.mark.parametrize(("into", "read"), WAYS)
+def test_loaders_beside_a_follower_meet_one_step(tmp_path, into, read):
+    pytest.importorskip("transformers")
+    mixtures, seen = loads_beside_a_follower(tmp_path, into, read, 15)
+    assert mixtures == 0
+    assert seen > 1, "the follower moved meanwhile"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("into", "read"), WAYS)
+def test_five_hundred_loads_meet_no_mixture(tmp_path, into, read):
+    pytest.importorskip("transformers")
+    mixtures, seen = loads_beside_a_follower(tmp_path, into, read, 500)
+    print(f"{into} read by {read}: {mixtures} mixtures in 500 loads of {seen} steps")
+    assert mixtures == 0
+    assert seen > 50

@@ -1,0 +1,77 @@
+"""A run is followed by each version of vLLM that the plugin is made for; run with each of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from vllm_server import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+from byte_model import save_tiny_qwen3  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from vllm_process import VllmServer, expected_checksums  # noqa: E402
+
+import wisp  # noqa: E402
+from wisp.engine import Driver  # noqa: E402
+
+
+@pytest.fixture
+def served(tmp_path):
+    return save_tiny_qwen3(tmp_path / "model")
+
+
+def test_a_server_is_driven_to_each_step(served, tmp_path):
+    weights = load_file(served / "model.safetensors")
+    run = str(tmp_path / "run")
+    server = VllmServer(served, tmp_path / "vllm.log").start()
+
+    def train(step):
+        for tensor in weights.values():
+            tensor.view(torch.int16).view(-1)[step::97] ^= 3
+        publisher.publish(step)
+        publisher.flush()
+
+    try:
+        server.wait_ready(900)
+        with wisp.Publisher(run, weights, on_error="raise") as publisher:
+            train(1)
+            with Driver(run, [server.url], watch=0) as driver:
+                for step in (1, 2):
+                    (report,) = driver.update(step)
+                    assert report.ok, report.error
+                    assert report.served == step and 0 < report.pause_seconds < 5
+                    assert "staged" in report.phases  # by wisp's own routes
+                    assert server.post("/wisp/verify")["differing"] == 0
+                    assert server.get("/wisp/status")["served"] == step
+                    train(step + 1)
+            answer = server.post(
+                "/v1/completions",
+                {"model": str(served), "prompt": "a", "max_tokens": 4, "temperature": 0},
+            )
+            assert answer["choices"][0]["text"]
+            # By vLLM's own routes, too.
+            server.post("/pause?mode=keep")
+            server.post("/start_weight_update")
+            server.post("/update_weights", {"update_info": {"step": 3}})
+            server.post("/finish_weight_update")
+            server.post("/resume")
+            assert server.get("/wisp/status")["served"] == 3
+            assert server.post("/wisp/verify")["differing"] == 0
+        wanted = expected_checksums(weights)
+        found = _checksums(server)
+        assert found is None or found == wanted
+    finally:
+        server.kill()
+    assert "cannot be had" not in server.tail()
+
+
+def _checksums(server):
+    """None: this version of vLLM has no such route."""
+    try:
+        return server.checksums()
+    except OSError:
+        return None
