@@ -151,8 +151,7 @@ class Watching {
                         {"message", error.text}});
             std::fflush(stdout);
         }
-        tell_error(Level::kWarning, "publish", error.kind,
-                   fmt::format("{}; {}", error.text, what));
+        tell_error(Level::kWarning, "publish", error.kind, fmt::format("{}; {}", error.text, what));
     }
 
     /// On a terminal, in place; elsewhere only what is worth a line of a log.

@@ -25,7 +25,7 @@ LEFT_OUT = (".github/", "fuzz/", "examples/hub/environment-space/", "examples/hu
 # The order of reading, as doc/README.md has it.
 NAVIGATION = [
     ("Start", ["README.md", "doc/install.md", "doc/demo.md", "doc/guarantees.md"]),
-    ("Use", ["doc/cli.md", "doc/python.md", "doc/engines.md", "doc/engines-driving.md", "doc/engines-trl.md",
+    ("Use", ["doc/cli.md", "doc/python.md", "doc/engines.md", "doc/engines-driving.md", "doc/engines-trl.md", "doc/frameworks.md",
              "doc/hub.md", "doc/trl.md", "doc/dashboard.md", "doc/benchmarks.md"]),
     ("Operate", ["doc/operations.md", "doc/metrics.md", "doc/trust.md", "deploy/README.md", "SECURITY.md"]),
     ("Reference", ["api/python.md", "api/cpp.md", "doc/format.md", "doc/protocol.md"]),
