@@ -85,8 +85,7 @@ class Replica {
     /// Back to the state before the last apply(), once. kUnsupported where that is not kept,
     /// kNotFound when there is none. A follower of it must be opened anew.
     virtual Result<void> step_back();
-    /// What deltas must bring, where they are sliced; null: all of it. Files that bring no more are
-    /// given to apply() only.
+    /// What sliced deltas must bring; null: all. Files that bring no more are for apply() only.
     virtual std::shared_ptr<const HeldSlices> held() const { return nullptr; }
     /// The same of a state of these tensors that is about to be fetched; null: all of it. If not,
     /// adopt() is given files of which only these parts are proven, and holes for the rest.
@@ -99,10 +98,9 @@ struct FolderReplicaOptions {
     unsigned threads = 0;
     /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
     bool durable = true;
-    /// How long a change waits for readers (wisp/read_folder.hpp) before it fails with
-    /// kUnavailable.
+    /// How long a change waits for readers (wisp/read_folder.hpp); then it is kUnavailable.
     Milliseconds reader_patience = Milliseconds(60'000);
-    Progress progress;
+    Progress progress = {};
 };
 
 /// Opens or makes `folder`, and locks it against other processes (kConflict).

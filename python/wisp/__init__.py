@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 #: Submodules that need more than numpy: `import wisp; wisp.trl` imports them when they are asked
 #: for.
 _SUBMODULES = (
-    "adapters", "axolotl", "engine", "hf", "ms_swift", "nemo_rl", "plot", "quantize", "ray", "sglang",
-    "sharded", "skyrl", "slime", "trl", "verl", "vllm",
+    "adapters", "axolotl", "engine", "hf", "ms_swift", "nemo_rl", "plot", "quantize", "ray",
+    "sglang", "sharded", "skyrl", "slime", "trl", "verl", "vllm",
 )  # fmt: skip
 
 __all__ = [

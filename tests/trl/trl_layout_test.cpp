@@ -78,7 +78,7 @@ class TrlLayout : public ::testing::Test {
     Location where_{store_, "runs/a", "memory:a"};
     TrlPublishOptions options_;
     std::unique_ptr<Replica> baseline_ =
-        value_of(open_folder_replica(folder_ / "baseline", {0, false, {}}));
+        value_of(open_folder_replica(folder_ / "baseline", {.durable = false}));
     std::vector<FollowEvent> events_;
 };
 
