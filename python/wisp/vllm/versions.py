@@ -25,7 +25,7 @@ __all__ = [
     "trainer_classes",
 ]
 
-#: `make test-all` drives each of them.
+#: Whose interfaces it was held against; `make test-all` has a test for each.
 MADE_FOR = ("0.26", "0.29", "0.32")
 
 
