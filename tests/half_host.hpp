@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 
@@ -23,15 +24,23 @@ class WrongRanges : public MemoryStore {
     using MemoryStore::MemoryStore;
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
-        if (offset == 0 || left == 0) return MemoryStore::read(key, offset, into);
-        --left;
+        if (offset == 0 || !takes_one()) return MemoryStore::read(key, offset, into);
         if (kind == "short") return MemoryStore::read(key, offset, into.first(into.size() - 1));
         if (kind == "shifted") return MemoryStore::read(key, offset + 1, into);
         std::ranges::fill(into, std::byte{0x5A});  // another object
         return into.size();
     }
     std::string kind;
-    int left = 0;
+    std::atomic<int> left = 0;
+
+  private:
+    /// Several threads fetch at a time.
+    bool takes_one() {
+        int seen = left;
+        while (seen > 0 && !left.compare_exchange_weak(seen, seen - 1)) {
+        }
+        return seen > 0;
+    }
 };
 
 /// One of two hosts: it has nothing but the tiles in which its slices lie.
