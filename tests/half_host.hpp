@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "asked_words.hpp"
 #include "doubles/memory_store.hpp"
 #include "doubles/metered_store.hpp"
 #include "sliced_model.hpp"
@@ -55,14 +56,10 @@ class HalfHost {
         made.held = [this] { return held_; };
         if (joins_in_parts) made.held_of = [this](const Schema&) { return held_; };
         made.room = [this](std::span<const TouchedTensor> wanted) -> Result<std::span<std::byte>> {
-            touched_.assign(wanted.begin(), wanted.end());
-            std::size_t size = 0;
-            for (const TouchedTensor& tensor : wanted) size += room_bytes_of(tensor.words);
-            room_.assign(size, std::byte{});
-            return std::span(room_);
+            return words_.room(wanted);
         };
         made.ask = [this](const StateDigest&) -> Result<void> {
-            fill();
+            words_.fill_from(tensors_);
             return {};
         };
         made.on_move = [this](const ReplicaMove& move) -> Result<void> {
@@ -131,18 +128,6 @@ class HalfHost {
             needed_.push_back(runs.needed);
         }
     }
-    void fill() {
-        std::byte* at = room_.data();
-        for (const TouchedTensor& touched : touched_) {
-            const Bytes& bytes = tensors_[touched.tensor];
-            for (std::size_t i = 0; i < touched.words; ++i) {
-                const std::size_t first = std::size_t{load_le<std::uint32_t>(at + i * 4)} * 8;
-                std::memcpy(at + index_bytes_of(touched.words) + i * 8, bytes.data() + first,
-                            std::min<std::size_t>(8, bytes.size() - first));
-            }
-            at += room_bytes_of(touched.words);
-        }
-    }
     void write(const MovedBlock& block) {
         const std::size_t width = block.changes.element_bytes;
         for (std::size_t i = 0; i < block.changes.count(); ++i) {
@@ -156,8 +141,7 @@ class HalfHost {
     std::vector<Bytes> tensors_;
     std::vector<ElementRuns> needed_;
     StateDigest expected_;
-    std::vector<TouchedTensor> touched_;
-    Bytes room_;
+    AskedWords words_;
 };
 
 class SliceFollowing : public ::testing::Test {

@@ -129,11 +129,7 @@ Result<ApplyReport> apply_locked(const fs::path& base_path, const std::vector<fs
 
     // Everything is proven here, before the first weight is touched.
     WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(state, sums));
-    report.deltas_applied = chain.size();
-    report.changed_elements = sums.changed_elements;
-    report.base_proven = proof.base_proven;
-    report.result_proven = proof.result_proven;
-    if (proof.result) report.result = *proof.result;
+    chain.tell(proof, sums, report);
     if (sums.changed_elements == 0) return report;
     WISP_TRY(journal.finish(state.value_or(StateDigest{}), report.result));
     WISP_ASSIGN(const Recovery outcome, finish_or_undo(base_path, threads, options.progress));

@@ -132,10 +132,7 @@ Result<ApplyReport> apply(const fs::path& base_path, const std::vector<fs::path>
     }
     for (PendingFile& file : outputs.files) WISP_TRY(file.commit());
     if (folder) WISP_TRY(folder->commit());
-    report.deltas_applied = chain.size();
-    report.changed_elements = sums.changed_elements;
-    report.base_proven = proof.base_proven;
-    report.result_proven = proof.result_proven;
+    chain.tell(proof, sums, report);
     report.result = written;
     return report;
 }

@@ -44,11 +44,7 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
     WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(known, sums));
     ApplyReport report;
-    report.deltas_applied = chain.size();
-    report.changed_elements = sums.changed_elements;
-    report.base_proven = proof.base_proven;
-    report.result_proven = proof.result_proven;
-    if (proof.result) report.result = *proof.result;
+    chain.tell(proof, sums, report);
     return report;
 }
 

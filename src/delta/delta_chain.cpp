@@ -148,6 +148,14 @@ Result<DeltaChain::Proof> DeltaChain::prove(const std::optional<StateDigest>& ba
     return proof;
 }
 
+void DeltaChain::tell(const Proof& proof, const ChainSums& sums, ApplyReport& report) const {
+    report.deltas_applied = size();
+    report.changed_elements = sums.changed_elements;
+    report.base_proven = proof.base_proven;
+    report.result_proven = proof.result_proven;
+    if (proof.result) report.result = *proof.result;
+}
+
 Result<void> DeltaChain::check_counts(const ChainSums& sums) const {
     for (std::size_t i = 0; i < deltas_.size(); ++i) {
         const VerifiedDelta& delta = *deltas_[i];

@@ -13,6 +13,7 @@
 #include "delta/verified_delta.hpp"
 #include "kernel/touched.hpp"
 #include "wisp/checkpoint.hpp"
+#include "wisp/delta.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
@@ -76,6 +77,9 @@ class DeltaChain {
     /// the tiles that were proven, one by one, and its head names the states. kWrongBase when the
     /// base is not the one the deltas were made from, kCorrupt when the result is not theirs.
     Result<Proof> prove(const std::optional<StateDigest>& base, const ChainSums& sums) const;
+
+    /// What a proof of this chain, and these sums, say of applying it.
+    void tell(const Proof& proof, const ChainSums& sums, ApplyReport& report) const;
 
     /// Garbage may come from a damaged delta or from a wrong base; the digest of the base tells.
     Error explain(Error error, const Weights& base, unsigned threads) const;

@@ -196,11 +196,7 @@ Result<ApplyReport> patch_slices(const Checkpoint& checkpoint, const StateDigest
     WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(known, sums));
     WISP_TRY(patch_unguarded(checkpoint, blocks));
     ApplyReport report;
-    report.deltas_applied = chain.size();
-    report.changed_elements = sums.changed_elements;
-    report.base_proven = proof.base_proven;
-    report.result_proven = proof.result_proven;
-    if (proof.result) report.result = *proof.result;
+    chain.tell(proof, sums, report);
     return report;
 }
 

@@ -106,11 +106,7 @@ class RelayReplica : public Replica {
         WISP_TRY(options_.on_move(move));
         at_ = after;
         ApplyReport report;
-        report.deltas_applied = chain.size();
-        report.changed_elements = sums.changed_elements;
-        report.base_proven = proof->base_proven;
-        report.result_proven = proof->result_proven;
-        report.result = after.state;
+        chain.tell(*proof, sums, report);
         return report;
     }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "asked_words.hpp"
 #include "checkpoint_steps.hpp"
 #include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
@@ -19,16 +20,12 @@ class HeldElsewhere {
     RelayReplicaOptions options() {
         RelayReplicaOptions made;
         made.room = [this](std::span<const TouchedTensor> wanted) -> Result<std::span<std::byte>> {
-            touched_.assign(wanted.begin(), wanted.end());
-            std::size_t size = 0;
-            for (const TouchedTensor& tensor : wanted) size += room_bytes_of(tensor.words);
-            room_.assign(size, std::byte{});
-            return std::span(room_);
+            return words_.room(wanted);
         };
         made.ask = [this](const StateDigest& at) -> Result<void> {
             ++asked;
             is_right = is_right && at == digest();
-            fill();
+            words_.fill_from(tensors);
             return {};
         };
         made.asked = [] { return std::string("rank 7"); };
@@ -56,26 +53,11 @@ class HeldElsewhere {
         return sum;
     }
 
-    std::vector<std::vector<std::byte>> tensors;
+    std::vector<Bytes> tensors;
     int asked = 0;
     bool is_right = true;  // each time they were asked, they held what they were asked for
 
   private:
-    void fill() {
-        std::byte* at = room_.data();
-        for (const TouchedTensor& touched : touched_) {
-            const auto& bytes = tensors[touched.tensor];
-            std::byte* words = at + index_bytes_of(touched.words);
-            for (std::size_t i = 0; i < touched.words; ++i) {
-                std::uint32_t index = 0;
-                std::memcpy(&index, at + i * 4, 4);
-                const std::size_t first = std::size_t{index} * 8;
-                std::memcpy(words + i * 8, bytes.data() + first,
-                            std::min<std::size_t>(8, bytes.size() - first));
-            }
-            at += room_bytes_of(touched.words);
-        }
-    }
     void write(const MovedBlock& block) {
         const std::size_t width = block.changes.element_bytes;
         for (std::size_t i = 0; i < block.changes.count(); ++i) {
@@ -86,8 +68,7 @@ class HeldElsewhere {
         }
     }
     Schema schema_;
-    std::vector<TouchedTensor> touched_;
-    std::vector<std::byte> room_;
+    AskedWords words_;
 };
 
 class RelayReplicaTest : public ::testing::Test {
