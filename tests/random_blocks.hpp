@@ -14,6 +14,8 @@ namespace wisp::testing {
 
 using Rng = std::mt19937_64;
 
+inline const DtypeTraits& kBf16 = traits_of(Dtype::kBf16);
+
 enum class Content { kRandom, kSignedZeros, kNans, kInfinities, kDenormals, kAllEqual, kWeights };
 inline constexpr std::array kAllContents = {
     Content::kRandom,    Content::kSignedZeros, Content::kNans,   Content::kInfinities,

@@ -16,10 +16,6 @@ struct Pair {
     const SafetensorsEntry* values = nullptr;
 };
 
-std::unexpected<Error> corrupt(std::string what) {
-    return fail(ErrorKind::kCorrupt, std::move(what));
-}
-
 /// How #5417 and how #5932 name the two halves of a tensor.
 struct Family {
     std::string_view positions;
@@ -43,14 +39,15 @@ Result<std::map<std::string, Pair>> pair_up(const SafetensorsHeader& header) {
             break;
         }
         if (family == nullptr || (used != nullptr && family != used)) {
-            return corrupt(
-                fmt::format("tensor {} is neither positions nor values, or named in "
-                            "another way than the rest",
-                            shown(entry.info.name)));
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("tensor {} is neither positions nor values, or named in "
+                                    "another way than the rest",
+                                    shown(entry.info.name)));
         }
         used = family;
         if (entry.info.shape.size() != 1) {
-            return corrupt(fmt::format("tensor {} is not flat", shown(entry.info.name)));
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("tensor {} is not flat", shown(entry.info.name)));
         }
         pairs[std::string(name)].*side = &entry;
     }
@@ -90,10 +87,10 @@ Result<void> check_indices(DeltaTensor& tensor) {
     for (std::size_t at = 0; at < tensor.positions.size(); at += sizeof(T)) {
         const std::int64_t index = load_le<T>(tensor.positions.data() + at);
         if (index <= previous) {
-            return corrupt(
-                fmt::format("tensor {}: position {} follows {}; positions must be "
-                            "strictly increasing and not negative",
-                            shown(tensor.info.name), index, previous));
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("tensor {}: position {} follows {}; positions must be "
+                                    "strictly increasing and not negative",
+                                    shown(tensor.info.name), index, previous));
         }
         previous = index;
     }
@@ -143,12 +140,14 @@ Result<std::vector<DeltaTensor>> verify_trl_tensors(const SafetensorsHeader& hea
     std::vector<DeltaTensor> tensors;
     for (const auto& [name, pair] : pairs) {
         if (pair.positions == nullptr || pair.values == nullptr) {
-            return corrupt(
+            return fail(
+                ErrorKind::kCorrupt,
                 fmt::format("tensor {} has positions without values, or the reverse", shown(name)));
         }
         if (pair.positions->info.shape[0] != pair.values->info.shape[0]) {
-            return corrupt(fmt::format("tensor {} has {} positions but {} values", shown(name),
-                                       pair.positions->info.shape[0], pair.values->info.shape[0]));
+            return fail(ErrorKind::kCorrupt,
+                        fmt::format("tensor {} has {} positions but {} values", shown(name),
+                                    pair.positions->info.shape[0], pair.values->info.shape[0]));
         }
         DeltaTensor tensor;
         tensor.info = {name, pair.values->info.dtype, {}};

@@ -9,8 +9,6 @@
 namespace wisp::testing {
 namespace {
 
-const DtypeTraits& kBf16 = traits_of(Dtype::kBf16);
-
 Bytes encoded(const Bytes& old_block, const Bytes& new_block, const DtypeTraits& traits) {
     BlockEncoder encoder;
     Bytes coded;

@@ -12,7 +12,6 @@
 namespace wisp::testing {
 namespace {
 
-const DtypeTraits& kBf16 = traits_of(Dtype::kBf16);
 constexpr std::size_t kElements = 64;
 
 /// A block byte by byte; what a test spoils it sets.

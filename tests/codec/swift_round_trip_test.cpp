@@ -13,8 +13,6 @@
 namespace wisp::testing {
 namespace {
 
-const DtypeTraits& kBf16 = traits_of(Dtype::kBf16);
-
 class SwiftRoundTrip : public ::testing::TestWithParam<Dtype> {
   protected:
     const DtypeTraits& traits() const { return traits_of(GetParam()); }

@@ -152,10 +152,6 @@ TEST_P(ListingContract, RefusesIllegalKeysEverywhere) {
     }
 }
 
-std::string name_of_factory(const ::testing::TestParamInfo<StoreFactory>& info) {
-    return info.param.name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Store, ListingContract, ::testing::ValuesIn(store_factories()),
                          name_of_factory);
 

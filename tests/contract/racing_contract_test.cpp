@@ -118,10 +118,6 @@ TEST_P(RacingContract, MakesFoldersForManyAtOnce) {
     EXPECT_EQ(names("r").size(), 40U);
 }
 
-std::string name_of_factory(const ::testing::TestParamInfo<StoreFactory>& info) {
-    return info.param.name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Store, RacingContract, ::testing::ValuesIn(store_factories()),
                          name_of_factory);
 

@@ -49,4 +49,8 @@ class StoreContract : public ::testing::TestWithParam<StoreFactory> {
     StoreUnderTest under_test_;
 };
 
+inline std::string name_of_factory(const ::testing::TestParamInfo<StoreFactory>& info) {
+    return info.param.name;
+}
+
 }  // namespace wisp::testing

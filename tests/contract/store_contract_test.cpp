@@ -162,10 +162,6 @@ TEST_P(StoreContract, TellsItsOwnTime) {
     EXPECT_LE(std::abs(listed[0].info.modified_ms - info.modified_ms), 1000);
 }
 
-std::string name_of_factory(const ::testing::TestParamInfo<StoreFactory>& info) {
-    return info.param.name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Store, StoreContract, ::testing::ValuesIn(store_factories()),
                          name_of_factory);
 

@@ -4,33 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/limits.hpp"
 #include "expect_result.hpp"
+#include "log/commit_outcome.hpp"
 #include "log/sample_commits.hpp"
 
 namespace wisp::testing {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-/// What a reader says of a sound commit after `change`.
-std::string refusal(Commit commit, const std::function<void(Json&)>& change) {
-    Json json = Json::parse(write_commit(commit));
-    change(json);
-    return text_of(parse_commit(json.dump() + "\n", "it"));
-}
-
 void expect_refused(const Commit& commit, const std::function<void(Json&)>& change,
                     const std::string& because) {
     const std::string text = refusal(commit, change);
     EXPECT_NE(text.find(because), std::string::npos) << "said: " << text;
-}
-
-std::string parse_outcome(std::string_view text) {
-    return outcome_of(parse_commit(text, "it"));
 }
 
 TEST(CommitRefusal, OfNumbersThatAreNotWholeAndPositive) {

@@ -3,17 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <nlohmann/json.hpp>
-
 #include "base/limits.hpp"
 #include "expect_result.hpp"
+#include "log/commit_outcome.hpp"
 #include "log/sample_commits.hpp"
 
 namespace wisp::testing {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void expect_equal(const Commit& read, const Commit& written) {
     EXPECT_EQ(read.run, written.run);
@@ -47,17 +43,6 @@ Commit round_trip(const Commit& commit) {
     expect_equal(read, commit);
     EXPECT_EQ(write_commit(read), text) << "one way to write it";
     return read;
-}
-
-/// What a reader says of a sound commit after `change`.
-std::string refusal(Commit commit, const std::function<void(Json&)>& change) {
-    Json json = Json::parse(write_commit(commit));
-    change(json);
-    return text_of(parse_commit(json.dump() + "\n", "it"));
-}
-
-std::string parse_outcome(std::string_view text) {
-    return outcome_of(parse_commit(text, "it"));
 }
 
 TEST(Commit, KeepsEveryFieldOfAStep) {
