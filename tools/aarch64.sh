@@ -29,15 +29,17 @@ for test in "${tests[@]}"; do
 done
 
 say "under qemu: golden files"
-[[ -x build/venv/bin/pytest ]] || {
-    /usr/bin/python3 -m venv build/venv
-    build/venv/bin/pip install --quiet --disable-pip-version-check $(grep -E '^(numpy|pytest)==' tests/requirements.txt)
+venv=build/golden-venv
+[[ -x $venv/bin/pytest ]] || {
+    /usr/bin/python3 -m venv $venv
+    grep -E '^(numpy|pytest)==' tests/requirements.txt |
+        xargs $venv/bin/pip install --quiet --disable-pip-version-check
 }
 wisp=$PWD/build/aarch64/wisp-under-qemu
 printf '#!/bin/sh\nexec qemu-aarch64-static %q "$@"\n' "$PWD/build/aarch64/bin/wisp" >"$wisp"
 chmod +x "$wisp"
 "$wisp" --version
-WISP_BIN=$wisp PYTHONDONTWRITEBYTECODE=1 build/venv/bin/python -m pytest -q -p no:cacheprovider tests/golden
+WISP_BIN=$wisp PYTHONDONTWRITEBYTECODE=1 $venv/bin/python -m pytest -q -p no:cacheprovider tests/golden
 
 say "under qemu: the recorded run"
 mkdir -p build/dist
