@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "diagnostics.hpp"
 #include "drive_servers.hpp"
@@ -13,6 +14,7 @@
 #include "metrics.hpp"
 #include "process_stop.hpp"
 #include "run_options.hpp"
+#include "service_manager.hpp"
 #include "step_command.hpp"
 #include "verbs.hpp"
 
@@ -107,6 +109,7 @@ class Audience {
         if (news && log_) write_log(event);
         const bool moved =
             event.kind == FollowEvent::Kind::kApplied || event.kind == FollowEvent::Kind::kJoined;
+        if (news) tell_manager(event);
         if (!moved || arguments_->on_step.empty()) return;
         const fs::path folder =
             arguments_->steps ? place_ / arguments_->steps->name_of(event.step) : place_;
@@ -119,6 +122,17 @@ class Audience {
   private:
     Audience(const FollowArguments& arguments, fs::path place, FollowReporter& reporter)
         : arguments_(&arguments), place_(std::move(place)), reporter_(&reporter) {}
+
+    /// Ready is a replica that holds a step, or has found that there is none yet: that can take hours,
+    /// for which no machine should wait with its start.
+    void tell_manager(const FollowEvent& event) {
+        const bool holds = event.state != StateDigest{};
+        const bool waits = event.kind == FollowEvent::Kind::kWaiting;
+        std::string lines = holds ? fmt::format("STATUS=step {}, seq {}", event.step, event.seq)
+                                  : "STATUS=waiting for the first step";
+        if ((holds || waits) && !std::exchange(ready_, true)) lines += "\nREADY=1";
+        tell_service_manager(lines);
+    }
 
     void write_log(const FollowEvent& event) {
         nlohmann::ordered_json line = {{"run", arguments_->run}, {"replica", id_}};
@@ -138,6 +152,7 @@ class Audience {
     std::unique_ptr<MetricsEndpoint> metrics_;
     std::optional<EventLog> log_;
     bool command_failed_ = false;
+    bool ready_ = false;
 };
 
 /// Where the weights lie: the folder itself, or the one that those of the steps lie in.

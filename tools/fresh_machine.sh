@@ -4,15 +4,17 @@
 # Needs root and debootstrap. The mirror, proxies and certificates are this machine's, and so is
 # where pip, npm, Go and cargo ask.
 # usage: tools/fresh_machine.sh [test|demo|...]
-#        tools/fresh_machine.sh aarch64       cross-compiles there
-#        tools/fresh_machine.sh install-wheel|install-deb [bookworm|trixie]
+#        tools/fresh_machine.sh aarch64       cross-compiles there, and runs it under qemu
+#        tools/fresh_machine.sh install-wheel|install-deb [bookworm|trixie] [amd64|arm64]
+# A machine of another architecture runs under qemu: qemu-user-static has to be installed.
 set -euo pipefail
 
 verb=${1:-test}
 suite=${2:-bookworm}
+architecture=${3:-$(dpkg --print-architecture)}
 repo=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wisp
-tarball=$cache/$suite-minbase-$(dpkg --print-architecture).tar
+tarball=$cache/$suite-minbase-$architecture.tar
 
 # Each program has a variable of its own for a bundle of authorities. The files get a folder of
 # their own over there, since Debian's package writes /etc/ssl/certs anew when it is installed.
@@ -35,8 +37,24 @@ root=$work/root
 
 mounts_below() { awk -v top="$work/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts; }
 
+# The kernel hands programs of another architecture to qemu, also below a root of their own. It does so for the
+# whole machine, so what was not there before is taken away at the end.
+binfmt=/proc/sys/fs/binfmt_misc
+registered=
+register_qemu() {
+    local name
+    [[ $architecture != "$(dpkg --print-architecture)" ]] || return 0
+    case $architecture in arm64) name=qemu-aarch64 ;; *) die "no qemu is known for $architecture" ;; esac
+    [[ -f /usr/lib/binfmt.d/$name.conf ]] || die "needs qemu: apt-get install qemu-user-static"
+    [[ -e $binfmt/register ]] || mount -t binfmt_misc binfmt_misc $binfmt
+    [[ ! -e $binfmt/$name ]] || return 0
+    cat "/usr/lib/binfmt.d/$name.conf" >$binfmt/register
+    registered=$name
+}
+
 remove_work() {
-    for place in dev sys proc root/.cache/ccache; do
+    [[ ! $registered ]] || echo -1 >"$binfmt/$registered"
+    for place in dev sys proc root/.cache/ccache root/.pyenv; do
         mountpoint -q "$root/$place" || continue
         umount -R "$root/$place" || umount -R -l "$root/$place" || true
     done
@@ -59,7 +77,7 @@ find_mirror() {
 make_tarball() {
     say "bootstrapping $suite (kept in $cache)"
     mkdir -p "$cache"
-    debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
+    debootstrap --variant=minbase --arch="$architecture" "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
         { tail -n 20 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
     tar --one-file-system --exclude=./var/cache/apt/archives/*.deb -C "$root" -cf "$tarball.$$" .
     mv "$tarball.$$" "$tarball"
@@ -141,11 +159,12 @@ install_wheel='
     python dist/first_run.py
     wisp status bucket/run'
 install_deb='
-    apt-get -qq install -y --no-install-recommends /root/dist/wisp_*.deb >/dev/null
+    apt-get -qq install -y --no-install-recommends /root/dist/wisp_*_$(dpkg --print-architecture).deb >/dev/null
     if command -v cc gcc g++ c++; then exit 1; fi
     wisp --version
     test -s /usr/share/man/man1/wisp-publish.1.gz -o ! -d /usr/share/man/man1
-    apt-get -qq install -y --no-install-recommends /root/dist/libwisp-dev_*.deb >/dev/null
+    sh /root/dist/encode_recorded.sh /root/dist/data wisp
+    apt-get -qq install -y --no-install-recommends /root/dist/libwisp-dev_*_$(dpkg --print-architecture).deb >/dev/null
     pkg-config --libs --cflags wisp
     apt-get -qq remove -y wisp libwisp-dev >/dev/null
     test ! -e /usr/bin/wisp'
@@ -161,6 +180,7 @@ git -C "$repo" rev-parse -q --verify HEAD >/dev/null || die "$repo has no commit
     say "note: only HEAD is cloned, not the uncommitted changes"
 
 mkdir "$root"
+register_qemu
 find_mirror
 if [[ -f $tarball ]]; then tar -C "$root" -xpf "$tarball"; else make_tarball; fi
 furnish
@@ -172,10 +192,16 @@ if [[ $verb == aarch64 ]]; then
     # Not a measurement: what was compiled before need not be again.
     mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}/ccache" "$root/root/.cache/ccache"
     mount --bind "${XDG_CACHE_HOME:-$HOME/.cache}/ccache" "$root/root/.cache/ccache"
+    # Wheels are for the Pythons of this machine, which a bare Debian has but one of.
+    if [[ -d ${PYENV_ROOT:-$HOME/.pyenv} ]]; then
+        mkdir -p "$root/root/.pyenv"
+        mount --bind -o ro "${PYENV_ROOT:-$HOME/.pyenv}" "$root/root/.pyenv"
+    fi
 fi
 if [[ $verb == install-* ]]; then
     cp -r "$repo/build/dist" "$root/root/dist"
-    cp "$repo/tests/python/first_run.py" "$root/root/dist/"
+    cp "$repo/tests/python/first_run.py" "$repo/tests/golden/encode_recorded.sh" "$root/root/dist/"
+    cp -r "$repo/bench/data" "$root/root/dist/data"
 else
     brought="git make"
     git clone --quiet "file://$repo" "$root/root/wisp"
@@ -185,7 +211,7 @@ inside "export DEBIAN_FRONTEND=noninteractive
         apt-get -qq update ${brought:+&& apt-get -qq install -y $brought}" >"$work/apt.log" 2>&1 ||
     { tail -n 20 "$work/apt.log" >&2; die "apt does not work inside"; }
 
-say "$verb on $suite at $(git -C "$repo" rev-parse --short HEAD)"
+say "$verb on $suite $architecture at $(git -C "$repo" rev-parse --short HEAD)"
 start=$SECONDS status=0
 inside "export DEBIAN_FRONTEND=noninteractive
 $task" || status=$?

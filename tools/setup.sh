@@ -31,7 +31,7 @@ case $group in
     *)     sed -n 's/^# usage/usage/p' "$0" >&2; exit 2 ;;
 esac
 # For what is installed by packages, manuals and units; and for Xet's test server: Debian's own cargo is too old for it.
-if $long; then packages+=(buildah debootstrap groff lintian systemd); fi
+if $long; then packages+=(buildah debootstrap groff lintian qemu-user-static systemd); fi
 if $long && ! command -v cargo >/dev/null; then packages+=(cargo-web); fi
 
 say() { echo "setup: $*" >&2; }
@@ -201,7 +201,7 @@ case $group in
                    interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
                        tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
                fi
-               tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0
+               tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0 servicemonitor-0.79.2.json
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;
     dashboard) node_venv ;;

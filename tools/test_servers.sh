@@ -18,6 +18,12 @@ declare -A modules=(
     [helm-3.22.0]=helm.sh/helm/v3/cmd/helm@v3.22.0
 )
 
+# Files out of Go modules: module, path in it. A schema that Kubernetes itself does not have.
+declare -A files=(
+    [servicemonitor-0.79.2.json]="github.com/prometheus-operator/prometheus-operator@v0.79.2
+        jsonnet/prometheus-operator/servicemonitors-crd.json"
+)
+
 # Those that cargo builds: crate, feature, program. Ten minutes of a processor; `make test-all` asks.
 declare -A crates=(
     [local_cas_server-1.8.0]="xet-client@1.8.0 simulation local_cas_server"
@@ -69,8 +75,18 @@ build_crate() {
     rm -rf "$folder" "$cache/$name.log"
 }
 
+fetch_file() {
+    local name=$1 module path folder
+    read -r -d '' module path <<<"${files[$name]}" || true
+    folder=$(GOFLAGS=-modcacherw GOTOOLCHAIN=local "$go" mod download -json "$module" |
+        sed -n 's/^\t"Dir": "\(.*\)",\?$/\1/p')
+    [[ -f $folder/$path ]] || return 1
+    cp "$folder/$path" "$cache/bin/$name.new" && mv "$cache/bin/$name.new" "$cache/bin/$name"
+}
+
 build() {
     local name=$1 folder
+    [[ -z ${files[$name]:-} ]] || { fetch_file "$name"; return; }
     [[ -z ${crates[$name]:-} ]] || { build_crate "$name"; return; }
     folder=$(mktemp -d "$cache/build.XXXXXX")
     say "building $name, once; this takes a few minutes"
@@ -89,9 +105,9 @@ names=("$@")
 ((${#names[@]})) || names=(versitygw-1.8.0 versitygw-1.7.0 toxiproxy-server)
 missing=()
 for name in "${names[@]}"; do
-    [[ -n ${modules[$name]:-}${crates[$name]:-} ]] ||
-        { say "unknown: $name (there are: ${!modules[*]} ${!crates[*]})"; exit 2; }
-    [[ -x $cache/bin/$name ]] || missing+=("$name")
+    [[ -n ${modules[$name]:-}${crates[$name]:-}${files[$name]:-} ]] ||
+        { say "unknown: $name (there are: ${!modules[*]} ${!crates[*]} ${!files[*]})"; exit 2; }
+    [[ -e $cache/bin/$name ]] || missing+=("$name")
 done
 ((${#missing[@]})) || exit 0
 mkdir -p "$cache/bin"
@@ -100,5 +116,5 @@ exec 9>"$cache/lock"
 flock 9
 for name in "${missing[@]}"; do
     if [[ -n ${crates[$name]:-} ]]; then find_cargo; else find_go; fi
-    [[ -x $cache/bin/$name ]] || build "$name" || { say "once more: $name"; build "$name"; }
+    [[ -e $cache/bin/$name ]] || build "$name" || { say "once more: $name"; build "$name"; }
 done

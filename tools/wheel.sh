@@ -2,6 +2,8 @@
 # Builds wheels into build/dist: one with the stable ABI for Python 3.12 and later, one each for 3.10 and
 # 3.11, of the interpreters that this machine has (with their headers). auditwheel takes in the shared
 # libraries and names the oldest glibc that the wheel runs on.
+# WISP_MACHINE=aarch64 cross-compiles with cmake/aarch64.cmake, by the headers of the same interpreters: machines of
+# 64 bits with the same order of bytes do not differ in what a module sees of them (tools/aarch64.sh).
 # usage: tools/wheel.sh [INTERPRETER...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +15,10 @@ export SOURCE_DATE_EPOCH CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} PYTHONDONT
 unset PYTHONHOME PYTHONPATH
 # By the name that the presets have: Debian's Python would name another, which the compiler's cache does not know.
 export CXX=${CXX:-g++}
+
+machine=${WISP_MACHINE:-$(uname -m)}
+crossed=false
+[[ $machine == "$(uname -m)" ]] || crossed=true
 
 say() { echo "wheel: $*" >&2; }
 
@@ -47,7 +53,7 @@ find_pythons() {
 build_wheel() {
     local python=$1 version venv raw stamp
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    venv=build/wheel-venv-$version raw=build/wheel-raw-$version
+    venv=build/wheel-venv-$version raw=build/wheel-raw-$version built=build/wheel-$version
     stamp="$("$python" --version) $(sha256sum <"$requirements")"
     if [[ ! -f $venv/stamp || $(<"$venv/stamp") != "$stamp" ]]; then
         say "creating $venv"
@@ -56,16 +62,30 @@ build_wheel() {
             --only-binary :all: -r "$requirements"
         echo "$stamp" >"$venv/stamp"
     fi
-    say "building with Python $version"
+    say "building with Python $version for $machine"
+    local settings=() target=() list=(ldd) bin=$PWD/$venv/bin
+    if $crossed; then
+        raw+=-$machine built+=-$machine
+        target=(_PYTHON_HOST_PLATFORM="linux-$machine"
+            SETUPTOOLS_EXT_SUFFIX=".cpython-${version/./}-$machine-linux-gnu.so")
+        settings=(--config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$PWD/cmake/$machine.cmake")
+        list=("qemu-$machine-static" "/lib/ld-linux-$machine.so.1" --list)
+    fi
     rm -rf "$raw" && mkdir -p "$raw" "$out"
     # As deep as build/release, so that the compiler's cache knows the paths.
-    "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
-        --no-build-isolation --config-settings=build-dir="build/wheel-$version" --wheel-dir "$raw" .
+    env "${target[@]}" "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
+        --no-build-isolation --config-settings=build-dir="$built" "${settings[@]}" --wheel-dir "$raw" .
+    if $crossed; then
+        # auditwheel calls it by its plain name.
+        mkdir "$raw/bin" && ln -s "$(command -v "$machine-linux-gnu-strip")" "$raw/bin/strip"
+        bin=$PWD/$raw/bin:$bin
+    fi
     local linked
-    mapfile -t linked < <(ldd "build/wheel-$version/bin/wisp" | grep -o '/[^ ]*')
+    mapfile -t linked < <("${list[@]}" "$built/bin/wisp" | grep -o '/[^ ]*')
     "$venv/bin/python" tools/older_libstdcxx.py "$raw"/wisp_sync-*.whl "$raw/libraries" "${linked[@]}"
     # By python -m: programs of an environment know only the folder that it was made in.
-    LD_LIBRARY_PATH=$PWD/$raw/libraries PATH=$PWD/$venv/bin:$PATH "$venv/bin/python" -m auditwheel repair --strip --wheel-dir "$raw/repaired" \
+    LD_LIBRARY_PATH=$PWD/$raw/libraries PATH=$bin:$PATH "$venv/bin/python" -m auditwheel repair --strip \
+        --wheel-dir "$raw/repaired" \
         "$raw"/wisp_sync-*.whl >"$raw/auditwheel.log" 2>&1 ||
         { tail -n 20 "$raw/auditwheel.log" >&2; exit 1; }
     mv "$raw"/repaired/wisp_sync-*.whl "$out/"

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 
 import pytest
@@ -143,6 +144,37 @@ def test_terminated_follower_exits_with_143(trainer, tmp_path):
         follower.until(lambda e: e["event"] == "waiting")
         follower.end(signal.SIGTERM)
     assert follower.process.returncode == 143
+
+
+def test_service_manager_hears_once_that_the_newest_step_is_in_place(trainer, tmp_path):
+    """As systemd does with Type=notify. A run without steps is no reason to keep a machine from starting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        heard = []
+
+        def hear(*lines):
+            while not heard or heard[-1] != list(lines):
+                heard.append(manager.recv(4096).decode().splitlines())
+
+        def follow(folder):
+            return Following("follow", trainer.url, "--into", tmp_path / folder, "--poll", "10ms",
+                             env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+
+        with follow("early") as follower:
+            hear("STATUS=waiting for the first step", "READY=1")
+            trainer.steps(1)
+            hear("STATUS=step 0, seq 2")
+            trainer.steps(1)
+            hear("STATUS=step 1, seq 3")
+            follower.end()
+        assert sum("READY=1" in lines for lines in heard) == 1
+        with follow("late"):
+            hear("STATUS=step 1, seq 3", "READY=1")
+            assert runs.holds(tmp_path / "late", trainer.states[1])
+        with follow("late"):
+            heard.clear()
+            hear("STATUS=step 1, seq 3", "READY=1")
 
 
 def test_rewound_run_takes_its_replicas_along(trainer, tmp_path):

@@ -131,6 +131,29 @@ def test_kubernetes_takes_the_chart(helm, values):
     assert {"Service"} < objects.keys()
 
 
+def strict(schema):
+    """As kubectl holds a file against it: a field that the schema does not know is a mistake."""
+    if isinstance(schema, dict):
+        closed = {"additionalProperties": False} if "properties" in schema else {}
+        return {**closed, **{key: strict(value) for key, value in schema.items()}}
+    return [strict(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def test_prometheus_operator_takes_the_service_monitor(helm):
+    jsonschema = pytest.importorskip("jsonschema")
+    definition = TOOLS / "servicemonitor-0.79.2.json"
+    if not definition.exists():
+        pytest.skip(f"there is no {definition}; tools/test_servers.sh {definition.name} fetches it")
+    (version,) = json.loads(definition.read_text())["spec"]["versions"]
+    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}  # Kubernetes' own
+    monitor = rendered(helm, VALUES["trusting"])["ServiceMonitor"]
+    jsonschema.validate(monitor, schema)
+    monitor["spec"]["endpoints"][0]["intervall"] = "1s"
+    with pytest.raises(jsonschema.ValidationError, match="intervall"):
+        jsonschema.validate(monitor, schema)
+
+
 def test_helm_lints_the_chart_and_refuses_a_chart_without_a_run(helm):
     run(helm, "lint", "--strict", "--kube-version", "1.31.0", DEPLOY / "helm/wisp", "--set", "run=s3://weights/run")
     refused = subprocess.run([helm, "template", "--kube-version", "1.31.0", "policy", DEPLOY / "helm/wisp"], capture_output=True, text=True)

@@ -28,38 +28,41 @@ def release(source, place, **environment):
 
 
 @pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("releases")
-    first = release(TREE, folder / "here")
+def first(tmp_path_factory):
+    return release(TREE, tmp_path_factory.mktemp("releases") / "here")
+
+
+@pytest.fixture(scope="module")
+def second(first, tmp_path_factory):
     # Whatever the machine's habits are.
     before = os.umask(0o077)
     try:
-        second = release(folder / "here", folder / "another/place/for/it", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
+        return release(first.parents[1], tmp_path_factory.mktemp("another") / "place/for/it", TZ="Asia/Tokyo",
+                       LC_ALL="C.UTF-8")
     finally:
         os.umask(before)
-    return first, second
 
 
-def test_a_release_made_twice_is_the_same_bytes(releases):
-    first, second = (dict(reversed(line.split("  ")) for line in (place / "SHA256SUMS").read_text().splitlines())
-                     for place in releases)
-    assert first == second
-    kinds = "".join(sorted(first))
+def test_a_release_made_twice_is_the_same_bytes(first, second):
+    sums, again = (dict(reversed(line.split("  ")) for line in (place / "SHA256SUMS").read_text().splitlines())
+                   for place in (first, second))
+    assert sums == again
+    kinds = "".join(sorted(sums))
     for part in (r"wisp_sync-.*\.whl", r"wisp_sync-.*\.tar\.gz", r"wisp_.*\.deb", r"libwisp-dev_.*\.deb",
                  r"container\.tar\.gz", r"\.cdx\.json"):
         assert re.search(part, kinds), part
-    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=releases[0])
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=first)
 
 
-def test_the_source_package_builds_without_git(releases, tmp_path):
-    (package,) = releases[0].glob("wisp_sync-*.tar.gz")
+def test_the_source_package_builds_without_git(first, tmp_path):
+    (package,) = first.glob("wisp_sync-*.tar.gz")
     run("tar", "-C", tmp_path, "-xf", package)
     (source,) = tmp_path.glob("wisp_sync-*")
     without = tmp_path / "bin"
     without.mkdir()
     (without / "git").write_text("#!/bin/sh\necho no git here >&2\nexit 1\n")
     (without / "git").chmod(0o755)
-    venv = max(releases[0].parent.glob("wheel-venv-*"))
+    venv = max(first.parent.glob("wheel-venv-*"))
     run(venv / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps",
         "--no-build-isolation", "--wheel-dir", tmp_path, source,
         env={**os.environ, "PATH": f"{without}:{os.environ['PATH']}"})
@@ -67,5 +70,5 @@ def test_the_source_package_builds_without_git(releases, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
     (command,) = (tmp_path / "unpacked").glob("*.data/scripts/wisp")
     command.chmod(0o755)
-    commit = run("git", "-C", releases[0], "rev-parse", "HEAD")[:12]
+    commit = run("git", "-C", first, "rev-parse", "HEAD")[:12]
     assert commit in run(command, "--version")
