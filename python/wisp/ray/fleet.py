@@ -18,9 +18,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..engine import Driver, Report
 from ..engine.feed_files import FeedSettings
+from ..engine.server_switch import ServerSwitch
 from ..errors import InvalidError, UnavailableError
 from ..runs import TrustedKeys, log, trust_of
-from ..trl.server_switch import ServerSwitch
 from .actors import FeedActor, ReplicaActor
 
 __all__ = ["Fleet"]

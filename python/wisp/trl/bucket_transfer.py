@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..engine import Driver, Report
+from ..engine.server_switch import ServerDriver, ServerSwitch
 from ..errors import FencedError, InvalidError
 from ..model_files import ModelFiles
 from ..publisher import Publisher, PublishStats
@@ -17,7 +18,6 @@ from ..staging import DtypeRule, dtype_named
 from ..stores import RunAddress
 from ..tensors import is_dtensor
 from .handed_weights import HandedWeights
-from .server_switch import ServerDriver, ServerSwitch
 
 if TYPE_CHECKING:
     from ..sharded import ShardedPublisher, ShardedReport
