@@ -216,7 +216,8 @@ class BucketWeightTransfer:
         if "side_files" in self._options:
             return self._options
         if self._module is not None:
-            files = self._model_files.write(self._module, None, self._dtype)
+            names = self._options.get("names", "checkpoint")
+            files = self._model_files.write(self._module, None, self._dtype, names)
             return {**self._options, "side_files": files}
         model = getattr(sender, "model", None)
         if model is None:
