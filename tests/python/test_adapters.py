@@ -134,6 +134,27 @@ def test_an_adapter_is_loaded_by_name_and_version(tmp_path):
         load_adapter(run, "math", folder, "http://127.0.0.1:9")
 
 
+def test_a_step_that_is_published_anew_is_another_folder(tmp_path):
+    """A training that starts again counts from the beginning, in front of what servers have."""
+    model = adapted()
+    run, folder = tmp_path / "run", tmp_path / "adapters"
+    model.save_pretrained(tmp_path / "saved")
+    files = [tmp_path / "saved" / "adapter_config.json"]
+    taken = []
+    for by in (1, 2):
+        with wisp.Publisher(run, model, side_files=files) as publisher:
+            publisher.publish(1)
+        taken += [export_adapter(run, "math", folder).folder for _ in range(2)]
+        model.save_pretrained(tmp_path / "saved")
+        mine = load_file(f"{taken[-1]}/adapter_model.safetensors")
+        theirs = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+        assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+        move(model, by)
+    assert taken[0] == taken[1] == str(folder / "math-1")
+    assert taken[2] == taken[3] and taken[2].startswith(f"{taken[0]}.")
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_what_is_no_adapter_is_refused(tmp_path):
     with wisp.Publisher(tmp_path / "run", tiny_llama()) as publisher:
         publisher.publish()
