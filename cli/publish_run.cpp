@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "diagnostics.hpp"
+#include "wisp/cached_baseline.hpp"
 #include "wisp/run_status.hpp"
 
 namespace wisp::cli {
@@ -14,25 +14,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Each run has its own: two runs published from one machine must not share a baseline.
 Result<fs::path> default_baseline(const RunAccess& access, bool trl) {
-    const char* const cache = std::getenv("XDG_CACHE_HOME");
-    const char* const home = std::getenv("HOME");
-    fs::path root;
-    if (cache != nullptr && *cache == '/') {
-        root = cache;
-    } else if (home != nullptr && *home == '/') {
-        root = fs::path(home) / ".cache";
+    std::string run_id;
+    if (trl) {
+        run_id = trl_run_id(access.where);
     } else {
-        return fail(ErrorKind::kInvalid,
-                    "there is no place for the baseline, since neither XDG_CACHE_HOME nor HOME is "
-                    "set; name one with --baseline");
+        auto status = read_status(access.where, access.options, false);
+        if (!status) return std::unexpected(std::move(status).error());
+        run_id = status->run;
     }
-    root = root / "wisp" / "baselines";
-    if (trl) return root / trl_run_id(access.where);
-    auto status = read_status(access.where, access.options, false);
-    if (!status) return std::unexpected(std::move(status).error());
-    return root / status->run;
+    auto folder = cached_baseline(run_id);
+    if (!folder) folder.error().text += " with --baseline";
+    return folder;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a Debian 12 machine lacks for one purpose; silent when nothing is missing.
-# usage: tools/setup.sh [build|wheel|deb|demo|demo-vllm|style|test|test-all|docs|dashboard|bench|fuzz]
+# usage: tools/setup.sh [build|wheel|deb|demo|demo-vllm|style|test|test-all|frameworks|docs|dashboard|bench|fuzz]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ case $group in
     build) packages=("${build[@]}") ;;
     wheel) packages=("${build[@]}" "${python[@]}" python3-dev binutils) ;;
     deb)   packages=("${build[@]}" binutils dpkg-dev lintian) ;;
-    demo | demo-vllm)
+    demo | demo-vllm | frameworks)
            packages=("${build[@]}" "${python[@]}" python3-dev binutils libnuma1) ;;
     style) packages=("${build[@]}" "${python[@]}" "${style[@]}") ;;
     dashboard | docs) packages=("${python[@]}") ;;
@@ -158,6 +158,18 @@ frameworks_venv() {
     done
     say "there is no Python 3.12 here: the tests with verl, SkyRL and Ray themselves will be skipped"
 }
+# All that `make test-all` wants besides build/torch-venv: frameworks, and engines in further versions.
+frameworks_venvs() {
+    frameworks_venv
+    make_venv build/vllm-0.26-venv tests/requirements-vllm-0.26.txt fill_torch \
+        tests/overrides-vllm-0.26.txt
+    torch_venv build/vllm-0.29-venv tests/requirements-vllm-0.29.txt
+    make_venv build/sglang-venv tests/requirements-sglang.txt fill_beside build/torch-venv/stamp
+    # Axolotl wants the Python of the frameworks.
+    [[ -f build/frameworks-venv/stamp ]] || return 0
+    interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
+        tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
+}
 # Only for building the page: the one in the tree is used until its sources change.
 node_venv() {
     make_venv build/node-venv dashboard/requirements.txt fill_node dashboard/package-lock.json
@@ -178,6 +190,9 @@ promtool() {
     rm -r "$folder"
 }
 case $group in
+    frameworks)
+           torch_venv build/torch-venv tests/requirements-torch.txt
+           frameworks_venvs ;;
     demo)  torch_venv build/demo-venv examples/wordle/requirements.txt ;;
     demo-vllm)
            torch_venv build/torch-venv tests/requirements-torch.txt ;;
@@ -187,20 +202,10 @@ case $group in
            tools/test_servers.sh
            if $long; then
                node_venv
-               frameworks_venv
+               frameworks_venvs
                docs_venv
                promtool
                make_venv build/deploy-venv tests/deploy/requirements.txt
-               make_venv build/vllm-0.26-venv tests/requirements-vllm-0.26.txt fill_torch \
-                   tests/overrides-vllm-0.26.txt
-               torch_venv build/vllm-0.29-venv tests/requirements-vllm-0.29.txt
-               make_venv build/sglang-venv tests/requirements-sglang.txt fill_beside \
-                   build/torch-venv/stamp
-               # Axolotl wants the Python of the frameworks.
-               if [[ -f build/frameworks-venv/stamp ]]; then
-                   interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
-                       tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
-               fi
                tools/test_servers.sh local_cas_server-1.8.0 helm-3.22.0 servicemonitor-0.79.2.json
            fi ;;
     style) make_venv build/venv tests/requirements.txt ;;

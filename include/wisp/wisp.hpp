@@ -3,6 +3,7 @@
 #pragma once
 
 #include "wisp/async_publisher.hpp"
+#include "wisp/cached_baseline.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/control.hpp"
 #include "wisp/delta.hpp"

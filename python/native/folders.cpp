@@ -10,9 +10,11 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "runs.hpp"
+#include "wisp/cached_baseline.hpp"
 #include "wisp/folder_watch.hpp"
 #include "wisp/publisher.hpp"
 #include "wisp/read_folder.hpp"
+#include "wisp/run_status.hpp"
 
 namespace wisp::python {
 namespace {
@@ -41,13 +43,22 @@ struct CheckpointPublisher {
     }
 };
 
+Result<std::filesystem::path> baseline_of(const Location& where, const RunOptions& options) {
+    auto status = read_status(where, options, false);
+    if (!status) return std::unexpected(std::move(status).error());
+    return cached_baseline(status->run);
+}
+
 Result<CheckpointPublisher> open_checkpoint_publisher(const Location& where,
-                                                      const std::filesystem::path& baseline,
+                                                      const OptionalPath& baseline,
                                                       const PublishOptions& options) {
+    auto folder =
+        baseline ? Result<std::filesystem::path>(*baseline) : baseline_of(where, options.run);
+    if (!folder) return std::unexpected(std::move(folder).error());
     FolderReplicaOptions cache;
     cache.threads = options.threads;
     cache.durable = false;
-    auto replica = open_folder_replica(baseline, cache);
+    auto replica = open_folder_replica(*folder, cache);
     if (!replica) return std::unexpected(std::move(replica).error());
     CheckpointPublisher made{std::move(*replica), std::nullopt};
     auto publisher = Publisher::open(where, *made.baseline, options);
@@ -84,9 +95,8 @@ void bind_folders(nb::module_& module) {
                                     "The C++ side of wisp.folders.FolderPublisher.")
         .def(
             "__init__",
-            [](CheckpointPublisher* self, const Location& where,
-               const std::filesystem::path& baseline, const Trust& trust,
-               const OptionalPath& sign_key, const OptionalPath& certificate,
+            [](CheckpointPublisher* self, const Location& where, const OptionalPath& baseline,
+               const Trust& trust, const OptionalPath& sign_key, const OptionalPath& certificate,
                std::uint64_t anchor_every, unsigned threads) {
                 PublishOptions options;
                 options.run = run_options(trust);
@@ -96,7 +106,7 @@ void bind_folders(nb::module_& module) {
                 new (self) CheckpointPublisher(
                     long_call([&] { return open_checkpoint_publisher(where, baseline, options); }));
             },
-            "where"_a, "baseline"_a, "trust"_a, "sign_key"_a.none(), "certificate"_a.none(),
+            "where"_a, "baseline"_a.none(), "trust"_a, "sign_key"_a.none(), "certificate"_a.none(),
             "anchor_every"_a, "threads"_a)
         .def_prop_ro("step", &CheckpointPublisher::step)
         .def(

@@ -6,6 +6,8 @@ publishes the adapter as peft would save it. Here it becomes the folder that ser
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
 import json
 import os
 import re
@@ -23,6 +25,7 @@ from .stores import RunAddress
 __all__ = ["Adapter", "export_adapter", "load_adapter"]
 
 _NAME = re.compile(r"[\w.][\w.-]*")
+_WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ def export_adapter(
 ) -> Adapter:
     """Writes `into/name-STEP` as peft and vLLM load it; the newest step if None.
 
-    Of this name the newest `keep` folders stay. `trusted` are `trust`, `min_serial` and `run_id` of
-    wisp.export.
+    A step that a run which was set back has published anew gets a folder of its own, with more to
+    its name: engines keep what they computed with an adapter by its path. Of this name the newest
+    `keep` folders stay. `trusted` are `trust`, `min_serial` and `run_id` of wisp.export.
     """
     if not _NAME.fullmatch(name) or keep < 1:
         raise InvalidError(f"'{name}' is no name for an adapter, or keep={keep} is less than 1")
@@ -57,9 +61,6 @@ def export_adapter(
         step = int(head.step)
     root = Path(into)
     folder = root / f"{name}-{step}"
-    adapter = Adapter(name, step, str(folder))
-    if folder.exists():
-        return adapter
     root.mkdir(parents=True, exist_ok=True)
     half = root / f".{name}-{step}.{os.getpid()}"
     try:
@@ -69,12 +70,16 @@ def export_adapter(
                 "the run has no adapter_config.json, so that it is no adapter; publish a model of "
                 "peft with wisp.hf.PublishCallback, or with that file among side_files"
             )
-        (half / "model.safetensors").rename(half / "adapter_model.safetensors")
-        half.rename(folder)
+        weights = (half / "model.safetensors").rename(half / _WEIGHTS)
+        if folder.exists() and not filecmp.cmp(weights, folder / _WEIGHTS, shallow=False):
+            digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+            folder = root / f"{name}-{step}.{digest[:8]}"
+        if not folder.exists():
+            half.rename(folder)
     finally:
         shutil.rmtree(half, ignore_errors=True)
     _forget_older(root, name, keep)
-    return adapter
+    return Adapter(name, step, str(folder))
 
 
 def load_adapter(
@@ -117,11 +122,10 @@ def load_adapter(
 
 
 def _forget_older(root: Path, name: str, keep: int) -> None:
-    pattern = re.compile(re.escape(name) + r"-(\d+)")
+    pattern = re.compile(re.escape(name) + r"-\d+(\.[0-9a-f]{8})?")
     versions = {}
     for folder in root.iterdir():
-        found = pattern.fullmatch(folder.name)
-        if found:
+        if pattern.fullmatch(folder.name):
             versions[folder] = folder.stat().st_mtime_ns
     for folder in sorted(versions, key=lambda f: versions[f])[:-keep]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import InvalidError, UnsupportedError
+from .merged_adapter import MergedAdapter
 from .tensors import entries_of, is_dtensor, is_torch, named_tensors
 
 __all__ = ["Naming", "NamingRule"]
 
-#: How published tensors are named: as checkpoints have them, as the module has them, or as
-#: checkpoints of this transformers model have them, whose names the dict that is published uses.
-NamingRule = Literal["checkpoint", "module"] | Any
+#: How published tensors are named: as checkpoints have them, as the module has them, as checkpoints
+#: of a model of peft have them once its adapter is merged, or as checkpoints of this transformers
+#: model have them, whose names the dict that is published uses.
+NamingRule = Literal["checkpoint", "module", "merged"] | Any
 
 _CURE = 'names="module" takes the names in memory instead'
 
@@ -97,10 +99,14 @@ class Naming:
     """
 
     def __init__(self, model: Any, rule: NamingRule = "checkpoint") -> None:
-        if isinstance(rule, str) and rule not in ("checkpoint", "module"):
-            raise InvalidError('names is "checkpoint", "module", or a transformers model')
+        if isinstance(rule, str) and rule not in ("checkpoint", "module", "merged"):
+            raise InvalidError('names is "checkpoint", "module", "merged", or a transformers model')
+        if rule == "merged" and not is_adapted(model):
+            raise InvalidError(f'names="merged" is for models of peft, not {type(model).__name__}')
         if not isinstance(rule, str) and not is_transformers(rule):
             raise InvalidError(f"names={type(rule).__name__} is no transformers model")
+        self._merged = MergedAdapter(model) if rule == "merged" else None
+        model = model if self._merged is None else self._merged.base
         named_by = model if isinstance(rule, str) else rule
         self._model = model
         converted = is_transformers(named_by) and rule != "module" and _saves_otherwise()
@@ -112,13 +118,15 @@ class Naming:
 
     def entries(self) -> Mapping[str, Any]:
         """The tensors as the model has them now, tied ones under each of their names."""
+        if self._merged is not None:
+            return self._merged.entries()
         return entries_of(self._adapter() if self._is_adapted else self._model)
 
     def tensors(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Tensors (views, or ComputedTensor) by name, and further names of tied ones."""
         named = named_tensors(self.entries())
         if self._transformers is None:
-            return named.tensors, named.aliases
+            return {n: self._as_merged(t) for n, t in named.tensors.items()}, named.aliases
         for name, tensor in named.tensors.items():
             if is_dtensor(tensor):
                 raise InvalidError(f"tensor '{name}' is sharded; use wisp.ShardedPublisher")
@@ -151,18 +159,37 @@ class Naming:
         values: dict[tuple[str, ...], dict[str, Any]],
     ) -> Any:
         if isinstance(plan, View):
-            return plan.of(tensors[plan.source])
+            return self._as_merged(tensors[plan.source], plan)
 
         def compute() -> Any:
             # The tensors of a group are read one after the other: it is computed once, and lies in
             # memory until another is asked for.
             if plan.sources not in values:
                 values.clear()
-                group = {source: tensors[source].detach() for source in plan.sources}
+                group = {source: self._now(tensors[source]) for source in plan.sources}
                 values[plan.sources] = _saved(self._transformers, group)
             return values[plan.sources][name]
 
         return ComputedTensor(plan, tensors[plan.sources[0]].device, compute)
+
+    def _now(self, tensor: Any) -> Any:
+        merged = self._merged
+        if merged is not None and merged.adapts(tensor):
+            return merged.value(tensor)
+        return tensor.detach()
+
+    def _as_merged(self, tensor: Any, view: View | None = None) -> Any:
+        """The tensor or a view of it, as it is; of one that is adapted, what computes it merged."""
+        merged = self._merged
+        if merged is None or not merged.adapts(tensor):
+            return tensor if view is None else view.of(tensor)
+        shape = tuple(tensor.shape) if view is None else view.shape
+
+        def compute() -> Any:
+            made = merged.value(tensor)
+            return made if view is None else view.of(made)
+
+        return ComputedTensor(Computed((), shape, tensor.dtype), tensor.device, compute)
 
 
 def _stride(tensor: Any) -> tuple[int, ...]:
@@ -292,6 +319,8 @@ def sharded_views(model: Any, rule: NamingRule) -> tuple[dict[str, View], dict[s
 
     Only runs of elements can be told apart on ranks that hold rows; others are refused.
     """
+    if rule == "merged":
+        raise InvalidError('names="merged" is for wisp.Publisher: gather the model for it')
     named = named_tensors(model)
     if rule == "module" or not is_transformers(model) or not _saves_otherwise():
         views = {

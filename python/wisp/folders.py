@@ -3,10 +3,8 @@ loaded, and checkpoints that a trainer writes, published one after the other."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import pathlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,7 +73,8 @@ def reading(folder: Path, *, timeout: float = 300.0) -> Iterator[ReadFolder]:
 class FolderPublisher:
     """Publishes checkpoints that lie on disk, as `wisp publish` does, from one process.
 
-    baseline: a folder for the last published state; by default one in the user's cache.
+    baseline: a folder for the last published state; by default one in the user's cache,
+      the same that `wisp publish` uses.
     The other options are those of wisp.Publisher.
     """
 
@@ -107,7 +106,7 @@ class FolderPublisher:
         self.url = place.url
         self._native = _native.CheckpointPublisher(
             place,
-            os.fspath(baseline or _cached_baseline(place.url)),
+            baseline,
             runs.trust_of(trust, min_serial, run_id),
             sign_key,
             certificate,
@@ -126,12 +125,6 @@ class FolderPublisher:
         newest = self.step
         following = 0 if newest is None else newest + 1
         return self._native.publish(os.fspath(checkpoint), following if step is None else step)
-
-
-def _cached_baseline(url: str) -> pathlib.Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    name = "folders-" + hashlib.sha256(url.encode()).hexdigest()[:16]
-    return pathlib.Path(cache) / "wisp" / "baselines" / name
 
 
 def read_distributed(folder: Path, *, key: str = "model") -> dict[str, Any]:

@@ -126,9 +126,8 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         """Configuration and tokenizer as files, unless the user named files."""
         if "side_files" in self.options:
             return self.options
-        files = self._model_files.write(
-            model, kwargs.get("processing_class"), self.options.get("dtype")
-        )
+        dtype, names = self.options.get("dtype"), self.options.get("names", "checkpoint")
+        files = self._model_files.write(model, kwargs.get("processing_class"), dtype, names)
         return {**self.options, "side_files": files}
 
 

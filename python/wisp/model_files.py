@@ -69,12 +69,16 @@ class ModelFiles:
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def write(self, model: Any, processing_class: Any, dtype: Any) -> list[str]:
-        """Writes the files of `model`, published in `dtype`, and gives their paths."""
+    def write(
+        self, model: Any, processing_class: Any, dtype: Any, names: Any = "checkpoint"
+    ) -> list[str]:
+        """Writes the files of `model`, published in `dtype` by `names`, and gives their paths."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="wisp-")
         folder = self._folder.name
-        if is_adapted(model):
+        if is_adapted(model) and names == "merged":
+            model = model.get_base_model()
+        elif is_adapted(model):
             # Servers load an adapter by its own configuration; the base's would be a lie beside it.
             model.peft_config[model.active_adapter].save_pretrained(folder)
             model = None

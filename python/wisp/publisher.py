@@ -47,8 +47,9 @@ class Publisher(OfOneProcess):
     dtype: what followers get; None keeps each tensor's, `torch.bfloat16` rounds all floating-point
       tensors, a function (name, tensor) -> dtype decides for each (None keeps it).
     names: of a transformers model, "checkpoint" publishes what save_pretrained would write, which
-      is what servers load, "module" the tensors as they are in memory; for a dict of tensors with
-      the names of a transformers model (fp32 masters), that model: what its save_pretrained writes.
+      is what servers load, "module" the tensors as they are in memory. Of a model of peft, the
+      first publishes the adapter, "merged" the weights with it merged in. For a dict of tensors
+      with the names of a transformers model (fp32 masters), that model: as it would be saved.
     quantize: publish quantised weights: "fp8_block", "fp8_channel", "int8_channel", "mxfp8",
       "mxfp4", "nvfp4", a scheme of wisp.quantize with its options, or a function
       (name, tensor) -> dict of tensors by name, or None for tensors that stay as they are. It sees

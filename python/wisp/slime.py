@@ -1,80 +1,111 @@
-"""Functions for slime and miles, which exchange weights through folders `weight_v000012`:
+"""Functions for slime, whose trainer and engines exchange folders `weight_v000012`:
 
-    --custom-update-weight-post-write-path wisp.slime.publish_written
-    --custom-pull-weights-pre-read-hook    wisp.slime.pull_before_read
+    --update-weight-mode full --update-weight-transport disk
+    --update-weight-disk-dir DIR --update-weight-local-checkpoint-dir LOCAL
+    --custom-update-weight-post-write-path      wisp.slime.publish_written
+    --sglang-custom-pull-weights-pre-read-hook  wisp.slime.pull_before_read
 
 The first publishes what the trainer has written, the second brings the folder that a rollout engine
 is about to read. WISP_RUN is the run, WISP_WAIT how many seconds an engine waits for its version
-(600), WISP_KEEP how many folders stay on a rollout host (3). Neither framework says in a stable way
-what it hands to its hooks: the folder is the one argument that names a checkpoint folder with a
-number at its end. Deltas of slime's own must be off: these folders have to be whole checkpoints.
+(600), WISP_KEEP how many folders stay on a rollout host (3). Deltas of slime's own, and those of
+miles, which calls the hooks for nothing else, are refused: wisp makes its own from whole
+checkpoints.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
 import re
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from . import runs
 from .errors import InvalidError, NotFoundError, UnavailableError
 from .folders import FolderPublisher
 from .follower import Follower
 
 __all__ = ["publish_written", "pull_before_read"]
 
-_NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<digits>\d+)$")
+_VERSION = re.compile(r"weight_v(\d+)")
+_PATTERN = "weight_v{step:06}"
+_AGAIN = 0.2  # seconds between two looks
 _lock = threading.Lock()
 _publishers: dict[str, FolderPublisher] = {}
-_followers: dict[tuple[str, str], Follower] = {}
 
 
-def publish_written(*arguments: Any, **named: Any) -> None:
-    """After the trainer wrote a folder: publishes it as the step that its name ends in."""
-    folder = _folder_among(arguments, named, there=True)
+def publish_written(args: Any, version_dir: str, rollout_engines: Any = None) -> None:
+    """After the trainer wrote a folder: publishes it as the step that its name ends in.
+
+    slime calls it on every rank, when all of them have written and before any goes on; the first
+    one publishes.
+    """
+    if not _is_first_rank():
+        return
+    folder = pathlib.Path(version_dir)
+    named = _VERSION.fullmatch(folder.name)
+    if named is None:
+        raise InvalidError(f"{folder} is no folder of a version, as weight_v000012 is")
     _refuse_deltas(folder)
     run = _run()
     with _lock:
         publisher = _publishers.get(run)
         if publisher is None:
             publisher = _publishers[run] = FolderPublisher(run)
-        publisher.publish(folder, _step_of(folder))
+        publisher.publish(folder, int(named[1]))
 
 
-def pull_before_read(*arguments: Any, **named: Any) -> None:
-    """Before an engine reads a folder: puts the step that its name ends in there, if it is not."""
-    folder = _folder_among(arguments, named, there=False)
-    with _lock:
-        _bring(folder)
+def pull_before_read(source_dir: str, target_version: int) -> None:
+    """Before an engine reads a version: puts its folder into `source_dir`.
+
+    Every process of an engine calls it: of those on one host one fetches, the others find it there.
+    """
+    root, step = pathlib.Path(source_dir), int(target_version)
+    if (root / _PATTERN.format(step=step)).is_dir() and not (root / ".wisp").exists():
+        return  # the trainer's own, on a file system that this host shares with it
+    run, patience = _run(), float(os.environ.get("WISP_WAIT", "600"))
+    deadline = time.monotonic() + patience
+    root.mkdir(parents=True, exist_ok=True)
+    keep = int(os.environ.get("WISP_KEEP", "3"))
+    with _alone_in(root, deadline), Follower(run, str(root / _PATTERN), keep=keep) as follower:
+        # Also if the folder is there: it may be of a training before this one.
+        while (at := follower.sync().step) != step:
+            if at is not None and at > step:
+                raise NotFoundError(f"{run} is at step {at}, and version {step} is not here")
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"version {step} is not in {run} after {patience:g} s (WISP_WAIT); it is at "
+                    f"{'no step' if at is None else f'step {at}'}"
+                )
+            time.sleep(_AGAIN)
 
 
-def _bring(folder: pathlib.Path) -> None:
-    run, step = _run(), _step_of(folder)
-    match = _NUMBERED.fullmatch(folder.name)
-    assert match is not None
-    digits = match["digits"]
-    form = f"{{step:0{len(digits)}}}" if digits.startswith("0") else "{step}"
-    pattern = str(folder.parent / (match["prefix"] + form))
-    follower = _followers.get((run, pattern))
-    if follower is None:
-        keep = int(os.environ.get("WISP_KEEP", "3"))
-        follower = _followers[run, pattern] = Follower(run, pattern, keep=keep)
-    deadline = time.monotonic() + float(os.environ.get("WISP_WAIT", "600"))
-    while not folder.is_dir():
-        report = follower.sync()
-        if folder.is_dir():
-            return
-        if report.step is not None and report.step > step:
-            # The run has moved on: an older version has to be put together.
-            runs.export(run, folder, step=step)
-            return
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"step {step} of {run} was not published within WISP_WAIT")
-        time.sleep(0.2)
+def _is_first_rank() -> bool:
+    torch = sys.modules.get("torch")  # where ranks are, it was imported
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
+    return True
+
+
+@contextmanager
+def _alone_in(root: pathlib.Path, deadline: float) -> Iterator[None]:
+    """One process of this host at a time: a place has one follower."""
+    with (root / ".wisp-pull").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UnavailableError(f"another process still pulls into {root}") from None
+                time.sleep(_AGAIN)
+        yield
 
 
 def _run() -> str:
@@ -82,31 +113,6 @@ def _run() -> str:
     if not run:
         raise InvalidError("set WISP_RUN to the address of the run, in every process of the job")
     return run
-
-
-def _step_of(folder: pathlib.Path) -> int:
-    match = _NUMBERED.fullmatch(folder.name)
-    assert match is not None
-    return int(match["digits"])
-
-
-def _folder_among(
-    arguments: tuple[Any, ...], named: dict[str, Any], *, there: bool
-) -> pathlib.Path:
-    found = []
-    for value in (*arguments, *named.values()):
-        if not isinstance(value, (str, os.PathLike)):
-            continue
-        path = pathlib.Path(value)
-        if _NUMBERED.fullmatch(path.name) and (path.is_dir() or not there) and path not in found:
-            found.append(path)
-    if len(found) == 1:
-        return found[0]
-    what = "none" if not found else ", ".join(map(str, found))
-    raise InvalidError(
-        "one argument of this hook must be the folder of a version, as in weight_v000012; among "
-        f"{len(arguments) + len(named)} there is {what}"
-    )
 
 
 def _refuse_deltas(folder: pathlib.Path) -> None:
@@ -118,6 +124,6 @@ def _refuse_deltas(folder: pathlib.Path) -> None:
     metadata = json.loads(index.read_text(encoding="utf-8")).get("metadata", {})
     if "delta_encoding" in metadata:
         raise InvalidError(
-            f"{folder} is a delta of slime's own ({metadata['delta_encoding']}); switch those off: "
-            "wisp makes its own from whole checkpoints"
+            f"{folder} is a delta of the trainer's own ({metadata['delta_encoding']}); set "
+            "--update-weight-mode full: wisp makes its own from whole checkpoints"
         )

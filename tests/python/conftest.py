@@ -49,3 +49,15 @@ class CliPublisher:
 def publish(bucket: str, tmp_path: Path) -> CliPublisher:
     """publish(arrays, step) into the run `bucket`."""
     return CliPublisher(bucket, tmp_path)
+
+
+@pytest.fixture
+def sglang_folder(tmp_path: Path) -> Path:
+    """The checkpoint that a server of SGLang is started with: the model of sglang_model.py."""
+    from safetensors.torch import save_file
+    from sglang_model import checkpoint_tensors
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file(checkpoint_tensors(), folder / "model.safetensors")
+    return folder

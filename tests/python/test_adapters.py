@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from engine_servers import ScriptedVllm
 
@@ -34,6 +36,67 @@ def test_a_training_publishes_its_adapter_as_peft_saves_it(tmp_path):
     assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
     again = peft.PeftModel.from_pretrained(tiny_llama(), adapter.folder)
     assert again.peft_config["default"].r == 4
+
+
+def merged_by_peft(model):
+    """A dict of what merge_and_unload() gives, of a copy."""
+    whole = copy.deepcopy(model).merge_and_unload()
+    return {n: t for n, t in whole.state_dict().items() if n != "lm_head.weight"}
+
+
+def move(model, by):
+    torch.manual_seed(by)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+
+
+def assert_follows(run, wanted):
+    held = {name: torch.zeros_like(tensor) for name, tensor in wanted.items()}
+    wisp.Follower(run, held).sync()
+    for name, tensor in wanted.items():
+        assert torch.equal(held[name].view(torch.int16), tensor.view(torch.int16)), name
+
+
+@pytest.mark.parametrize("settings", [
+    {"target_modules": ["q_proj", "v_proj"]},
+    {"target_modules": ["q_proj", "up_proj"], "use_dora": True},
+    {"target_modules": ["o_proj", "embed_tokens"], "modules_to_save": ["norm"]},
+], ids=["lora", "dora", "embeddings"])  # fmt: skip
+def test_merged_weights_are_published_while_the_adapter_trains(tmp_path, settings):
+    base = tiny_llama().to(torch.bfloat16)
+    model = peft.get_peft_model(base, peft.LoraConfig(r=4, **settings))
+    run = tmp_path / "run"
+    with wisp.Publisher(run, model, names="merged", on_error="raise") as publisher:
+        for step in range(3):
+            before = {n: t.clone() for n, t in model.state_dict().items()}
+            publisher.publish(step)
+            publisher.flush()
+            after = model.state_dict()
+            assert all(torch.equal(after[n], t) for n, t in before.items()), "training was touched"
+            assert_follows(run, merged_by_peft(model))
+            move(model, step)
+        changed = publisher.stats[-1].changed
+    assert 0 < changed < sum(t.numel() for t in merged_by_peft(model).values())
+
+
+def test_a_training_publishes_merged_weights_beside_the_bases_configuration(tmp_path):
+    model = adapted()
+    callback = PatientCallback(tmp_path / "run", names="merged")
+    trainer(model, tmp_path / "out", callback, max_steps=2).train()
+    wisp.export(tmp_path / "run", tmp_path / "model")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    wanted = model.merge_and_unload().state_dict()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in whole.state_dict().items())
+
+
+def test_what_cannot_be_merged_is_refused(tmp_path):
+    with pytest.raises(wisp.InvalidError, match="models of peft"):
+        wisp.Publisher(tmp_path / "run", tiny_llama(), names="merged")
+    prompts = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    with pytest.raises(wisp.InvalidError, match="nothing that could be merged"):
+        wisp.Publisher(tmp_path / "run", peft.get_peft_model(tiny_llama(), prompts), names="merged")
 
 
 class LoraServer(ScriptedVllm):
@@ -69,6 +132,27 @@ def test_an_adapter_is_loaded_by_name_and_version(tmp_path):
         load_adapter(run, "math", folder, server.url)
     with pytest.raises(wisp.UnavailableError):
         load_adapter(run, "math", folder, "http://127.0.0.1:9")
+
+
+def test_a_step_that_is_published_anew_is_another_folder(tmp_path):
+    """A training that starts again counts from the beginning, in front of what servers have."""
+    model = adapted()
+    run, folder = tmp_path / "run", tmp_path / "adapters"
+    model.save_pretrained(tmp_path / "saved")
+    files = [tmp_path / "saved" / "adapter_config.json"]
+    taken = []
+    for by in (1, 2):
+        with wisp.Publisher(run, model, side_files=files) as publisher:
+            publisher.publish(1)
+        taken += [export_adapter(run, "math", folder).folder for _ in range(2)]
+        model.save_pretrained(tmp_path / "saved")
+        mine = load_file(f"{taken[-1]}/adapter_model.safetensors")
+        theirs = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+        assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+        move(model, by)
+    assert taken[0] == taken[1] == str(folder / "math-1")
+    assert taken[2] == taken[3] and taken[2].startswith(f"{taken[0]}.")
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_what_is_no_adapter_is_refused(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -74,6 +75,17 @@ def test_folders_are_published_from_python(bucket, tmp_path):
         publisher.publish(GOLDEN / "expected.json")
 
 
+def test_the_baseline_lies_where_the_command_keeps_it(bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wisp.folders.FolderPublisher(bucket).publish(GOLDEN / "areal" / "weight_update_v3", 3)
+    (kept,) = (tmp_path / "cache" / "wisp" / "baselines").iterdir()
+    assert kept.name == wisp.status(bucket).run
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "")
+    with pytest.raises(wisp.InvalidError, match="name a folder for it$"):
+        wisp.folders.FolderPublisher(bucket)
+
+
 @pytest.fixture
 def slime_run(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("WISP_RUN", bucket)
@@ -81,34 +93,76 @@ def slime_run(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield bucket
     wisp.slime._publishers.clear()
-    for follower in wisp.slime._followers.values():
-        follower.close()
-    wisp.slime._followers.clear()
+
+
+def written_by_slime(folder, step, of=None):
+    """What its trainer leaves as version `step`, with the weights of golden version `of`."""
+    target = folder / f"weight_v{step:06}"
+    shutil.copytree(GOLDEN / "slime" / f"weight_v{of or step:06}", target)
+    return str(target)
+
+
+def same_files(one, other):
+    for file in ("model-00001-of-00002.safetensors", "config.json"):
+        assert (Path(one) / file).read_bytes() == (Path(other) / file).read_bytes()
 
 
 def test_the_hooks_of_slime_carry_folders_over(slime_run, tmp_path):
-    written, read = tmp_path / "trainer", tmp_path / "host"
+    trainer, host = tmp_path / "trainer", tmp_path / "host"
     for step in (3, 12):
-        name = f"weight_v{step:06}"
-        shutil.copytree(GOLDEN / "slime" / name, written / name)
-        wisp.slime.publish_written(object(), str(written / name))
-        wisp.slime.pull_before_read(path=read / name)
-        for file in ("model-00001-of-00002.safetensors", "config.json"):
-            assert (read / name / file).read_bytes() == (written / name / file).read_bytes()
-    shutil.rmtree(read)
-    wisp.slime._followers.popitem()[1].close()
-    wisp.slime.pull_before_read(read / "weight_v000003")
-    assert (read / "weight_v000003" / "config.json").exists(), "a version that the run has left"
+        folder = written_by_slime(trainer, step)
+        wisp.slime.publish_written(object(), folder, [])
+        for _ in range(2):  # every process of an engine asks
+            wisp.slime.pull_before_read(str(host), step)
+        same_files(host / Path(folder).name, folder)
+    with pytest.raises(wisp.NotFoundError, match="step 12"):
+        wisp.slime.pull_before_read(str(host), 3)
+    # A training that starts again counts from the beginning, in front of folders of the one before.
+    again = written_by_slime(tmp_path / "again", 3, of=12)
+    wisp.slime.publish_written(object(), again, [])
+    wisp.slime.pull_before_read(str(host), 3)
+    same_files(host / "weight_v000003", again)
 
 
-def test_the_hooks_of_slime_refuse_what_they_cannot_carry(slime_run, tmp_path):
+def test_engines_of_one_host_pull_at_once(slime_run, tmp_path):
+    folder = written_by_slime(tmp_path / "trainer", 3)
+    code = "import sys, wisp.slime as s; s.pull_before_read(sys.argv[1], 3)"
+    host = tmp_path / "host"
+    engines = [subprocess.Popen([sys.executable, "-c", code, str(host)]) for _ in range(3)]
+    wisp.slime.publish_written(object(), folder, [])
+    assert [engine.wait(120) for engine in engines] == [0, 0, 0]
+    same_files(host / "weight_v000003", folder)
+
+
+def test_of_slimes_ranks_the_first_publishes(slime_run, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    folder = written_by_slime(tmp_path, 3)
+    wisp.slime.publish_written(object(), folder, [])
+    assert wisp.status(slime_run).head is None
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    wisp.slime.publish_written(object(), folder, [])
+    assert wisp.status(slime_run).head.step == 3
+
+
+def test_an_engine_beside_the_trainer_reads_what_that_wrote(slime_run, tmp_path):
+    written_by_slime(tmp_path / "shared", 3)
+    wisp.slime.pull_before_read(str(tmp_path / "shared"), 3)
+    assert {f.name for f in (tmp_path / "shared").iterdir()} == {"weight_v000003"}
+
+
+def test_the_hooks_of_slime_refuse_what_they_cannot_carry(slime_run, tmp_path, monkeypatch):
     with pytest.raises(wisp.InvalidError, match="weight_v000012"):
-        wisp.slime.publish_written(object(), "nothing")
+        wisp.slime.publish_written(object(), "nothing", [])
     delta = tmp_path / "weight_v000001"
     delta.mkdir()
     (delta / "model.safetensors.index.json").write_text('{"metadata": {"delta_encoding": "xor"}}')
-    with pytest.raises(wisp.InvalidError, match="switch those off"):
-        wisp.slime.publish_written(delta)
+    with pytest.raises(wisp.InvalidError, match="--update-weight-mode full"):
+        wisp.slime.publish_written(object(), str(delta), [])
+    monkeypatch.setenv("WISP_WAIT", "0.3")
+    with pytest.raises(wisp.UnavailableError, match="version 7 .* no step"):
+        wisp.slime.pull_before_read(str(tmp_path / "host"), 7)
 
 
 @pytest.mark.parametrize("nested", [True, False])

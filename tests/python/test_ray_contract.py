@@ -159,6 +159,18 @@ def test_a_driver_that_died_is_followed_by_one_that_goes_on(cluster: Any, tmp_pa
     assert [s.served for s in cluster.servers.values()] == [7, 7]
 
 
+def test_a_step_that_is_published_anew_is_moved_to_again(cluster: Any, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    publisher = cluster.publishing(run)
+    with cluster.fleet(run, "/models/m", watch=0.05) as fleet:
+        for value in (0, 0, 1):  # the third time other weights
+            publisher.publish({"w": np.full(10, value, np.float32)}, 7)
+            fleet.move(7)
+    updates = [server.acts.count("/wisp/update") for server in cluster.servers.values()]
+    assert updates[0] == updates[1] >= 2
+    publisher.close()
+
+
 def test_without_any_replica_a_move_ends_in_time(cluster: Any) -> None:
     cluster.nodes_alive = []
     with cluster.fleet("/runs/r", "/models/m", watch=0.05, patience=0.2) as fleet:

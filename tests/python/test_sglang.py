@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import time
-
 import pytest
 from rank_processes import run_ranks
 
-import wisp
-
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import save_file  # noqa: E402
-from sglang_model import ScriptedSglang, checkpoint_tensors, loaded  # noqa: E402
+from sglang_model import ScriptedSglang, loaded  # noqa: E402
+from sglang_run import publish, record, same, status, until  # noqa: E402
 
 from wisp.engine import stage as staging  # noqa: E402
 from wisp.engine import Driver  # noqa: E402
@@ -21,69 +16,14 @@ from wisp.sglang import load_delta  # noqa: E402
 
 
 @pytest.fixture
-def served(tmp_path):
-    """The folder that a server is started with."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    save_file(checkpoint_tensors(), folder / "model.safetensors")
-    return folder
-
-
-@pytest.fixture
 def run(tmp_path):
     return str(tmp_path / "run")
 
 
-def train(tensors, step):
-    """The next state: a few elements of every tensor, in their bits."""
-    moved = {}
-    for name, tensor in tensors.items():
-        bits = tensor.clone().view(torch.int16)
-        bits.view(-1)[step % 5 :: 7] ^= step + 1
-        moved[name] = bits.view(torch.bfloat16)
-    return moved
-
-
-def publish(run, steps, states=None):
-    """The state of each step, from the served one on; goes on after `states`."""
-    states = states or []
-    weights = checkpoint_tensors()
-    with wisp.Publisher(run, weights, on_error="raise") as publisher:
-        while len(states) < steps:
-            states.append(train(states[-1], len(states)) if states else checkpoint_tensors())
-            for name, tensor in weights.items():
-                tensor.copy_(states[-1][name])
-            publisher.publish(len(states) - 1)
-            publisher.flush()
-    return states
-
-
-def same(model, expected):
-    ours, theirs = model.bits(), expected.bits()
-    assert ours.keys() == theirs.keys()
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def record(**fields):
-    return [("wisp", torch.ByteTensor(list(json.dumps(fields).encode())))]
-
-
-def status(model):
-    return json.loads(bytes(int(b) for b in model.get_weights_by_name("wisp", 100, tp_size=1)))
-
-
-def until(model, test):
-    end = time.monotonic() + 60
-    while not test(now := status(model)):
-        assert time.monotonic() < end, now
-        time.sleep(0.01)
-    return now
-
-
 # First, since processes are best forked before there are threads.
-def _rank(rank, world, run, served, states):
+def _rank(rank, world, run, folder, states):
     model = loaded(states[0], rank, world)
-    load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
+    load_delta(model, record(run=run, action="prepare", checkpoint=str(folder), trust=[]))
     until(model, lambda now: now["staged"] == 2)
     if rank == 1:
         switch, staging.Stage.switch = staging.Stage.switch, _lost
@@ -100,17 +40,17 @@ def _lost(self, *_):
     raise RuntimeError("the device is lost")
 
 
-def test_ranks_switch_together_or_not_at_all(run, served):
+def test_ranks_switch_together_or_not_at_all(run, sglang_folder):
     states = publish(run, 3)
-    for error, kept, now, moved in run_ranks(2, _rank, run, served, states):
+    for error, kept, now, moved in run_ranks(2, _rank, run, sglang_folder, states):
         assert error == "rank 1: RuntimeError: the device is lost"
         assert kept and now["served"] == 2 and now["error"] == "" and moved
 
 
-def test_driver_brings_a_server_to_each_step(run, served):
+def test_driver_brings_a_server_to_each_step(run, sglang_folder):
     states = publish(run, 2)
     model = loaded(states[0])
-    with ScriptedSglang(model, served) as server, \
+    with ScriptedSglang(model, sglang_folder) as server, \
             Driver(run, sglang=[server.url], watch=0) as driver:  # fmt: skip
         (report,) = driver.update(1)
         assert report.ok, report.error
@@ -127,7 +67,7 @@ def test_driver_brings_a_server_to_each_step(run, served):
         ]  # fmt: skip
 
 
-def test_what_is_no_record_changes_nothing_and_ends_nothing(run, served):
+def test_what_is_no_record_changes_nothing_and_ends_nothing(run, sglang_folder):
     states = publish(run, 1)
     model = loaded(states[0])
     for wrong in ([("model.embed_tokens.weight", torch.zeros(2))], record(step=1),
@@ -139,10 +79,10 @@ def test_what_is_no_record_changes_nothing_and_ends_nothing(run, served):
     assert model.get_weights_by_name("another") is None
 
 
-def test_switch_that_fails_leaves_the_step_before(run, served, monkeypatch):
+def test_switch_that_fails_leaves_the_step_before(run, sglang_folder, monkeypatch):
     states = publish(run, 2)
     model = loaded(states[0])
-    load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
+    load_delta(model, record(run=run, action="prepare", checkpoint=str(sglang_folder), trust=[]))
     until(model, lambda now: now["staged"] == 1)
 
     switch = staging.Stage.switch
@@ -162,11 +102,11 @@ def test_switch_that_fails_leaves_the_step_before(run, served, monkeypatch):
     assert run in status(model)["error"] and same(model, loaded(states[1]))
 
 
-def test_what_the_loader_hangs_on_the_model_stays_the_same_memory(run, served):
+def test_what_the_loader_hangs_on_the_model_stays_the_same_memory(run, sglang_folder):
     states = publish(run, 3)
     model = loaded(states[0])
     copies = [layer.self_attn.w_vc for layer in model.model.layers]
-    load_delta(model, record(run=run, action="prepare", checkpoint=str(served), trust=[]))
+    load_delta(model, record(run=run, action="prepare", checkpoint=str(sglang_folder), trust=[]))
     until(model, lambda now: now["staged"] == 2)
     load_delta(model, record(run=run, action="apply", step=2))
     assert status(model)["served"] == 2 and same(model, loaded(states[2]))

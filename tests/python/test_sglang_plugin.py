@@ -14,9 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import save_file  # noqa: E402
 from sglang_model import checkpoint_tensors, loaded  # noqa: E402
-from test_sglang import publish, record, same, status, until  # noqa: E402
+from sglang_run import publish, record, same, status, until  # noqa: E402
 
 import wisp.sglang_plugin as plugin  # noqa: E402
 
@@ -66,19 +65,11 @@ def session(updater, *loads):
     updater.end_weight_update(run_post_load=not loads)
 
 
-@pytest.fixture
-def served(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    save_file(checkpoint_tensors(), folder / "model.safetensors")
-    return folder
-
-
-def drive(updater, run, served):
+def drive(updater, run, folder):
     """A run is followed from the end of the first session on; its steps disturb nothing else."""
     states = publish(run, 3)
     model = updater.get_model()
-    told = record(run=run, action="prepare", checkpoint=str(served), trust=[])
+    told = record(run=run, action="prepare", checkpoint=str(folder), trust=[])
     session(updater, (told, plugin.LOADER))
     until(model, lambda now: now["staged"] == 2)
     yield "followed"
@@ -90,9 +81,9 @@ def drive(updater, run, served):
     session(updater)
 
 
-def test_a_step_is_written_without_processing_the_model_again(tmp_path, served, caplog):
+def test_a_step_is_written_without_processing_the_model_again(tmp_path, sglang_folder, caplog):
     updater = Hooked(loaded(checkpoint_tensors()))
-    stages = drive(updater, str(tmp_path / "run"), served)
+    stages = drive(updater, str(tmp_path / "run"), sglang_folder)
     next(stages)
     # Nothing of ours ran while the weights were in the layout of a checkpoint.
     assert updater.acts == ["restore", "process"]
@@ -164,7 +155,7 @@ def test_sglang_applies_every_hook(registry):
     assert arguments.custom_weight_loader == [plugin.LOADER]
 
 
-def test_sessions_of_sglangs_scheduler(registry, tmp_path, served, monkeypatch):
+def test_sessions_of_sglangs_scheduler(registry, tmp_path, sglang_folder, monkeypatch):
     """Its scheduler's updater over its runner's, with a model of ours: only kernels are missing."""
     from sglang.srt.managers.scheduler_components import weight_updater as scheduler
     from sglang.srt.model_executor.model_runner_components import weight_updater as runner
@@ -218,7 +209,7 @@ def test_sessions_of_sglangs_scheduler(registry, tmp_path, served, monkeypatch):
         def end_weight_update(self, *, run_post_load):
             assert manager.end_weight_update(scheduler.EndWeightUpdateReqInput()).success
 
-    stages = drive(Session(), str(tmp_path / "run"), served)
+    stages = drive(Session(), str(tmp_path / "run"), sglang_folder)
     next(stages)
     assert acts == ["restore", "process"]
     next(stages)

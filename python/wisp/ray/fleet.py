@@ -18,9 +18,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..engine import Driver, Report
 from ..engine.feed_files import FeedSettings
-from ..errors import InvalidError, UnavailableError
+from ..engine.server_switch import ServerSwitch
+from ..errors import Error, InvalidError, UnavailableError
 from ..runs import TrustedKeys, log, trust_of
-from ..trl.server_switch import ServerSwitch
 from .actors import FeedActor, ReplicaActor
 
 __all__ = ["Fleet"]
@@ -28,6 +28,7 @@ __all__ = ["Fleet"]
 logger = logging.getLogger("wisp")
 
 _ANSWER = 2.0  # seconds that an actor has to say where it is
+_LOOK_BACK = 50  # commits among which the one of a step is looked for
 _RETRY = 1.0  # seconds before servers are asked again, when none took a step
 
 
@@ -147,6 +148,7 @@ class Fleet:
         """
         if step is None:
             step, state = self._newest()
+        state = state or self._state_of(step)
         self._aim = (step, state)
         end = time.monotonic() + self._patience
         while True:
@@ -268,13 +270,24 @@ class Fleet:
 
     # --- steps
 
-    def _newest(self) -> tuple[int, str]:
+    def _log(self, count: int) -> Sequence[Any]:
         believed = self._drive_options
-        lines = log(self._run, 1, trust=believed["trust"], min_serial=believed["min_serial"],
-                    run_id=believed["run_id"])  # fmt: skip
+        return log(self._run, count, trust=believed["trust"], min_serial=believed["min_serial"],
+                   run_id=believed["run_id"])  # fmt: skip
+
+    def _newest(self) -> tuple[int, str]:
+        lines = self._log(1)
         if not lines:
             raise UnavailableError(f"there is no step in {self._run} yet")
         return lines[0].step, str(lines[0].seq)
+
+    def _state_of(self, step: int) -> str:
+        """Its commit: a run that was set back publishes a step anew, and servers that have it are
+        only moved if they are told that it is another. Empty: the servers will say what is wrong.
+        """
+        with contextlib.suppress(Error):
+            return next((str(line.seq) for line in self._log(_LOOK_BACK) if line.step == step), "")
+        return ""
 
     def _take_driver(self, run: str) -> Driver:
         ready, self._ready = self._ready, None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..engine import Driver, Report
+from ..engine.server_switch import ServerDriver, ServerSwitch
 from ..errors import FencedError, InvalidError
 from ..model_files import ModelFiles
 from ..publisher import Publisher, PublishStats
@@ -17,7 +18,6 @@ from ..staging import DtypeRule, dtype_named
 from ..stores import RunAddress
 from ..tensors import is_dtensor
 from .handed_weights import HandedWeights
-from .server_switch import ServerDriver, ServerSwitch
 
 if TYPE_CHECKING:
     from ..sharded import ShardedPublisher, ShardedReport
@@ -216,7 +216,8 @@ class BucketWeightTransfer:
         if "side_files" in self._options:
             return self._options
         if self._module is not None:
-            files = self._model_files.write(self._module, None, self._dtype)
+            names = self._options.get("names", "checkpoint")
+            files = self._model_files.write(self._module, None, self._dtype, names)
             return {**self._options, "side_files": files}
         model = getattr(sender, "model", None)
         if model is None:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..engine import Report
 from ..errors import UnavailableError
+from .driver import Report
 
 __all__ = ["ServerDriver", "ServerSwitch"]
 
