@@ -113,9 +113,10 @@ class RankPlan:
                 "step that touches them reads them whole and runs it for them", self._label,
                 next(iter(plan.opaque)), len(plan.opaque) - 1, plan.bytes_of(plan.opaque) / 1e6,
             )  # fmt: skip
+        self._read = read
         if self._draft is not None:
             self._learn_draft(self._draft, plan, schema, read)
-        self._read, self._served = read, plan
+        self._served = plan
         _log.info(
             "%s: plan of %d tensors proven, %d elements in %d places, %.2f s", self._label,
             len(schema), held, len(plan.targets), time.monotonic() - started,
@@ -129,13 +130,14 @@ class RankPlan:
             loader = DraftLoader(self._load, draft, served.targets)
             schema, read = loader.add_folder(schema, read)
             plan = loader.learn_own(served, schema)
+            plan.consumed = served.consumed
             for name in self._unsteady & set(plan.pieces):
                 plan.forget_pieces(name)
             self._prove_pieces(plan, read)
         except Error as error:
             self._tell_draft(f"{_STAYS}: {text_of(error)}")
             return
-        self._drafting = (loader, plan)
+        self._drafting, self._read = (loader, plan), read
 
     def _tell_draft(self, text: str) -> None:
         if text != self.draft:
