@@ -109,7 +109,9 @@ def serving(kind: Any, served: Path, draft: Path | None, run: Any) -> Iterator[E
     told = {"method": kind.method, "num_speculative_tokens": 2}
     if draft is not None:
         told["model"] = str(draft)
-    engine = Engine(served, run, speculative_config=told)
+    # With it a fresh engine, too, keeps its layers unpacked.
+    backend = {"backend": "wisp"}
+    engine = Engine(served, run, speculative_config=told, weight_transfer_config=backend)
     try:
         yield engine
     finally:
