@@ -48,3 +48,16 @@ class Engine:
     def close(self) -> None:
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
+
+
+def memory_of(model: Any) -> dict[str, Any]:
+    """Every tensor that hangs on a module, whether it is registered or not."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for path, module in model.named_modules():
+        held = {**vars(module), **module._parameters, **module._buffers}
+        for name, value in held.items():
+            if isinstance(value, torch.Tensor) and value.numel() and "cache" not in name:
+                found[f"{path}.{name}"] = value.detach().reshape(-1).view(torch.uint8).clone()
+    return found

@@ -309,16 +309,19 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
     found.followed = True
 
 
-def table(results: list[Result]) -> str:
-    """For doc/engines.md."""
-    rows = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
+def table(results: list[Result], before: str) -> str:
+    """For doc/engines.md: what was run now, and the rows of `before` for all others of the zoo."""
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines()}
     for found in results:
         seen = "yes" if found.followed else f"no: {found.detail.splitlines()[0][:160]}"
         pause = f"{found.pause_ms:.1f}" if found.followed else ""
-        rows.append(
+        rows[found.entry.name] = (
             f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
         )
-    return "\n".join(rows)
+        if not found.served:
+            del rows[found.entry.name]
+    head = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(rows[entry.name] for entry in ZOO if entry.name in rows)])
 
 
 def main() -> int:
@@ -339,11 +342,9 @@ def main() -> int:
     if asked.table:
         text = asked.table.read_text()
         begin, end = "<!-- zoo: begin -->\n", "<!-- zoo: end -->"
-        before, _, rest = text.partition(begin)
-        asked.table.write_text(
-            before + begin + table([r for r in results if r.served]) + "\n" + end
-            + rest.partition(end)[2]
-        )  # fmt: skip
+        head, _, rest = text.partition(begin)
+        rows, _, tail = rest.partition(end)
+        asked.table.write_text(f"{head}{begin}{table(results, rows)}\n{end}{tail}")
     return 0 if all(found.followed for found in results if found.served) else 1
 
 

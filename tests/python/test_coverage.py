@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from wisp.engine.coverage import Allowed, agree, judge, region_of  # noqa: E402
+from wisp.engine.coverage import CACHE_SCALES, Allowed, agree, judge, region_of  # noqa: E402
 from wisp.engine.feed_files import FeedSettings  # noqa: E402
 from wisp.engine.feed_link import FeedLink  # noqa: E402
 from wisp.engine.load_plan import targets_of  # noqa: E402
@@ -81,7 +81,8 @@ class Rank:
 
     def __init__(
         self, folder: Path, served: dict[str, Any], published: dict[str, Any], *, tied: bool,
-        codec: str = "compact", strict: bool = False, kind: Any = Model, says_tied: bool = False, **settings: Any,
+        codec: str = "compact", strict: bool = False, kind: Any = Model, says_tied: bool = False,
+        draft: Callable[[], Any] = lambda: None, **settings: Any,
     ) -> None:  # fmt: skip
         (folder / "served").mkdir()
         save_file(served, folder / "served" / "model.safetensors")
@@ -95,7 +96,7 @@ class Rank:
         self.step = 0
         self.follower = RankFollower(
             FeedLink(feed), self.model, self.model.load, label=f"{folder}/0",
-            checkpoint=str(folder / "served"), tied=says_tied, **settings,
+            checkpoint=str(folder / "served"), tied=says_tied, draft=draft(), **settings,
         )  # fmt: skip
 
     def publish(self) -> None:
@@ -454,3 +455,13 @@ def test_a_region_is_the_same_for_the_same_bytes() -> None:
     memory = torch.zeros(6, 8, dtype=BF16)
     assert region_of(memory[2:4]) == region_of(memory.view(-1)[16:32]) == (32, ((32, 1),))
     assert region_of(memory[:, 2:4]) == (4, ((6, 16), (4, 1)))
+
+
+def test_scales_that_the_engine_has_used_up_are_not_called_ignored(rank: Callable[..., Rank]) -> None:
+    scale = {"model.layers.0.self_attn.attn.k_scale": torch.ones(1)}
+    served = {**weights(), **scale}
+    one = rank(served, served, tied=False, consumed=CACHE_SCALES)
+    refusal = one.refusal()
+    assert "'model.layers.0.self_attn.attn.k_scale'" in refusal and "--kv-cache-dtype" in refusal
+    one.follower.allow(Allowed(unused=("*.k_scale",)))
+    one.follow()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from vllm_server import ENVIRONMENT
-
-os.environ.update(ENVIRONMENT)
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
+from followed_engine import memory_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
+import expert_kernels  # noqa: E402
 import transformers  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 import wisp  # noqa: E402
@@ -38,6 +33,10 @@ LATENT = {
 }  # fmt: skip
 MIXER = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
 CONFIGS = {
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **{**SMALL, "hidden_size": 128}, head_dim=32, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=128, tie_word_embeddings=False,
+    ),
     "qwen3": lambda: transformers.Qwen3Config(**SMALL, head_dim=32, tie_word_embeddings=False),
     "mamba2": lambda: transformers.Mamba2Config(
         vocab_size=256, hidden_size=64, num_hidden_layers=2, num_heads=8, head_dim=16, expand=2,
@@ -127,17 +126,6 @@ def model_of(llm: Any) -> Any:
     return llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()
 
 
-def memory_of(model: Any) -> dict[str, Any]:
-    """Every tensor that hangs on a module, whether it is registered or not."""
-    found: dict[str, Any] = {}
-    for path, module in model.named_modules():
-        held = {**vars(module), **module._parameters, **module._buffers}
-        for name, value in held.items():
-            if isinstance(value, torch.Tensor) and value.numel() and "cache" not in name:
-                found[f"{path}.{name}"] = value.detach().reshape(-1).view(torch.uint8).clone()
-    return found
-
-
 def answers(llm: Any) -> list[int]:
     from vllm import SamplingParams
 
@@ -212,6 +200,25 @@ def test_a_quantised_server_follows_a_run_in_bf16(
     assert set(plan.opaque["model.layers.0.self_attn.q_proj.weight"]) == {
         f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"
     }
+
+
+@pytest.mark.parametrize(
+    ("way", "codec"), [("int8", "compact"), ("int8", "swift"), ("fp8", "compact")]
+)
+def test_quantised_experts_follow_a_run_in_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, codec: str
+) -> None:
+    expert_kernels.install(monkeypatch)
+    options: dict[str, Any] = {"quantization": "int8_per_channel_weight_only"}
+    if way == "fp8":
+        options = {
+            "quantization": "online", "quantization_config": {"moe": "fp8_per_block_static"},
+        }  # fmt: skip
+    plan = follow_and_compare(tmp_path, "qwen3_moe", codec, **options)
+    assert all(".mlp.experts." in name for name in plan.opaque) and len(plan.opaque) == 24
+    # A step that touches one expert runs the experts of its layer.
+    group = plan.opaque["model.layers.0.mlp.experts.0.up_proj.weight"]
+    assert len(group) == 12 and all(".layers.0." in name for name in group)
 
 
 class Int8Training(Training):

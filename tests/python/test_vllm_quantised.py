@@ -11,9 +11,11 @@ from followed_engine import Engine
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
+import expert_kernels  # noqa: E402
 import fused_models  # noqa: E402
 import transformers  # noqa: E402
 import wisp  # noqa: E402
+import wisp.quantize  # noqa: E402
 import wisp.vllm  # noqa: E402
 from wisp.vllm.offline import verify_offline  # noqa: E402
 
@@ -27,10 +29,20 @@ def llama():
     return transformers.LlamaForCausalLM(config).to(torch.bfloat16)
 
 
-def publisher_of(run, model, folder):
+def mixture():
+    torch.manual_seed(0)
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=128,
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128,
+    )  # fmt: skip
+    return transformers.Qwen3MoeForCausalLM(config).to(torch.bfloat16)
+
+
+def publisher_of(run, model, folder, quantize="int8_channel"):
     model.config.save_pretrained(folder)
     files = [folder / "config.json"]
-    return wisp.Publisher(run, model, quantize="int8_channel", side_files=files, on_error="raise")
+    return wisp.Publisher(run, model, quantize=quantize, side_files=files, on_error="raise")
 
 
 def test_a_fresh_engine_loads_what_was_published(tmp_path):
@@ -47,12 +59,16 @@ def test_a_fresh_engine_loads_what_was_published(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "experts"])
-def test_ten_steps_are_served_as_a_fresh_load_would(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["dense", "int8 experts", "fp8 experts"])
+def test_ten_steps_are_served_as_a_fresh_load_would(tmp_path, monkeypatch, kind):
     run = tmp_path / "run"
-    model = llama() if kind == "dense" else fused_models.make("Qwen3-MoE")
+    model = llama() if kind == "dense" else mixture()
+    expert_kernels.install(monkeypatch)
+    # Linear layers in fp8 blocks have no kernels on CPUs without AMX.
+    blocks = wisp.quantize.BlockFp8(ignore=["self_attn"])
+    quantize = blocks if kind == "fp8 experts" else "int8_channel"
     answers = {}
-    with publisher_of(run, model, tmp_path / "config") as publisher:
+    with publisher_of(run, model, tmp_path / "config", quantize) as publisher:
         publisher.publish(0)
         publisher.flush()
         wisp.export(run, tmp_path / "served")

@@ -34,7 +34,7 @@ from wisp.engine.feed_messages import (  # noqa: E402
     RankState,
 )
 from wisp.vllm import identity, update_coordinator  # noqa: E402
-from wisp.vllm.draft_model import draft_note  # noqa: E402
+from wisp.vllm.draft_model import draft_kind  # noqa: E402
 from wisp.vllm.routes import WispRoutes  # noqa: E402
 from wisp.vllm.settings import InitInfo, configured  # noqa: E402
 
@@ -405,15 +405,15 @@ def test_what_has_no_counterpart_shows_in_status_and_verify(one: Any) -> None:
     assert verify.json() == {"differing": 0, "ranks": 1, "missing": ["x"], "unused": ["y"]}
 
 
-def test_a_draft_model_that_the_run_does_not_reach_is_told_of() -> None:
+def test_what_drafts_is_known_by_its_weights() -> None:
     def config(method: str, model: str | None) -> Any:
         draft = SimpleNamespace(model=model) if model else None
         speculative = SimpleNamespace(method=method, draft_model_config=draft)
         return SimpleNamespace(**vars(config_of(1)), speculative_config=speculative)
 
-    assert draft_note(config_of(1)) is None and draft_note(config("ngram", None)) is None
-    assert "of /draft, are not the run's" in str(draft_note(config("eagle", "/draft")))
-    assert "of the served folder" in str(draft_note(config("mtp", "/nowhere")))
+    assert draft_kind(config_of(1)) is None and draft_kind(config("ngram", None)) is None
+    assert draft_kind(config("eagle", "/draft")) == "eagle"
+    assert draft_kind(config("suffix", "/nowhere")) is None
 
 
 def test_what_is_allowed_is_named_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

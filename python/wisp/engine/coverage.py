@@ -18,8 +18,10 @@ import torch
 
 from ..errors import InvalidError
 from .load_plan import LoadPlan, Region, Schema
+from .served_checkpoint import DRAFT_PREFIX
 
 __all__ = [
+    "CACHE_SCALES",
     "STRICT",
     "Allowed",
     "Coverage",
@@ -37,6 +39,8 @@ __all__ = [
 
 _SHOWN = 5
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|head)\.weight$")
+#: Scales of a quantised KV cache, by the names that checkpoints have for them.
+CACHE_SCALES = re.compile(r"\.(k|v|q|kv|prob)_scale$|\.[kv]_proj\.output_scale$")
 _EMBEDDING = re.compile(r"(embed|wte|tok_embeddings)[^.]*(\.[^.]*)?\.weight$|(^|\.)shared\.weight$")
 
 
@@ -133,12 +137,12 @@ def judge(
         raise InvalidError(_told_missing(refused, plan, served))
     absent = [name for name in plan.absent() if name not in skipped]
     twins = {
-        name: twin for name in absent if not allowed.is_unused(name)
+        name: twin for name in absent if not allowed.is_unused(name) and name not in plan.shared
         if (twin := _twin(name, plan)) is not None
     }  # fmt: skip
     ignored = [
         n for n in absent if n not in twins and served.shapes.get(n) == plan.shapes[n]
-        and not served.pieces.get(n) and n not in served.opaque
+        and not served.pieces.get(n) and n not in served.opaque and n not in served.consumed
     ]  # fmt: skip
     found = Coverage(tuple(missing), (*absent, *skipped), tuple(ignored), twins)
     if alone:
@@ -199,6 +203,16 @@ def hint_of(names: Sequence[str]) -> str:
         return (
             "these are an adapter's names: publish the merged model (merge_and_unload), or serve "
             "the adapter as a LoRA"
+        )
+    if names and all(n.startswith(DRAFT_PREFIX) for n in names):
+        return (
+            "these are a draft model's: start the server with it (--speculative-config), of the "
+            "same make, or publish without it"
+        )
+    if names and all(CACHE_SCALES.search(n) for n in names):
+        return (
+            "the engine has made numbers of these scales of its quantised KV cache, which a step "
+            "would not reach: publish without them, serve with --kv-cache-dtype auto"
         )
     if any(re.search(r"experts\.(gate_up_proj|down_proj)$", n) for n in names):
         return "these are the names in memory: publish those that save_pretrained writes"

@@ -118,6 +118,7 @@ class RankReport:
     missing: tuple[str, ...] = ()  #: what of the model the run does not write, as was allowed
     unused: tuple[str, ...] = ()  #: what of the run no rank holds, as was allowed
     ignored: tuple[str, ...] = ()  #: what the engine does not load of the served folder either
+    draft: str = ""  #: whether what a draft model has of its own follows; empty: there is none
 
     def can_serve(self, key: str) -> bool:
         """Whether the rank serves this state, or has staged it."""

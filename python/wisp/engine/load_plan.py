@@ -168,6 +168,10 @@ class LoadPlan:
     computed: dict[str, set[int]] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    #: Tensors that loading did read, though nothing of the loader's memory tells of it any more.
+    consumed: set[str] = field(default_factory=set)
+    #: Tensors of a draft model that uses the served model's in their place.
+    shared: set[str] = field(default_factory=set)
     #: What the loader writes to: the targets, or what they are made of after loading.
     loaded: list[Target] = field(default_factory=list)
     #: All that it writes, by number of those, and the tensors whose values go there.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import socket
 import threading
 import time
@@ -24,6 +25,7 @@ from ..errors import (
     text_of,
 )
 from .coverage import STRICT, Allowed, PartedError
+from .draft_loader import Draft
 from .feed_files import StateMovedError
 from .feed_link import FeedLink, FeedState
 from .feed_messages import Coming, Gather, Gathered, RankHolds, RankReport
@@ -54,6 +56,9 @@ class RankFollower:
     tied: the served model's head is its embedding, by its configuration.
     allowed: what may be without a counterpart in run or model.
     replica: the name under which `wisp status` shows the engine; the same on all its ranks.
+    draft: a model of speculative decoding beside the served one.
+    consumed: names of tensors that the engine has made something else of, and which no loader finds
+    a place for any more.
     """
 
     def __init__(
@@ -70,6 +75,8 @@ class RankFollower:
         tied: bool = False,
         allowed: Allowed = STRICT,
         replica: str = "",
+        draft: Draft | None = None,
+        consumed: re.Pattern[str] | None = None,
     ) -> None:
         self.link = link
         self.label = label
@@ -77,7 +84,7 @@ class RankFollower:
         self.failure: str | None = None  #: why there is nothing to switch to
         self._plans = RankPlan(
             model, load, label=label, checkpoint=checkpoint, layouts=layouts, share=share,
-            tied=tied, allowed=allowed,
+            tied=tied, allowed=allowed, draft=draft, consumed=consumed,
         )  # fmt: skip
         self._builder = StageBuilder(link, self._plans)
         self._told_plan: LoadPlan | None = None  # that the feed knows of
@@ -382,6 +389,7 @@ class RankFollower:
                 missing=coverage.missing[:_LISTED],
                 unused=coverage.unused[:_LISTED],
                 ignored=coverage.ignored[:_LISTED] if coverage.agreed else (),
+                draft=self._plans.draft,
             )
         with self._telling:
             if number > self._told:  # another thread may have told a newer one meanwhile

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 import torch
 
-from ..errors import InvalidError, UnavailableError, WrongBaseError
+from ..errors import (
+    Error,
+    InvalidError,
+    UnavailableError,
+    UnsupportedError,
+    WrongBaseError,
+    text_of,
+)
 from ..tensors import TensorEntry, torch_dtype
 from .coverage import STRICT, Allowed, Coverage, agree, listed
+from .draft_loader import Draft, DraftLoader
 from .element_function import is_steady
 from .load_plan import Layout, Loader, LoadPlan, Schema, targets_of
 from .load_recorder import LearningLoader, capture, learn
@@ -24,6 +33,8 @@ from .stage import Stage, Write
 __all__ = ["RankPlan"]
 
 _log = logging.getLogger("wisp.engine")
+
+_STAYS = "stay as loaded, so that fewer of its tokens may be accepted as training goes on"
 
 #: Gives a tensor's bits, by its name.
 Read = Callable[[str], torch.Tensor]
@@ -46,7 +57,10 @@ class RankPlan:
         share: Share | None = None,
         tied: bool = False,
         allowed: Allowed = STRICT,
+        draft: Draft | None = None,
+        consumed: re.Pattern[str] | None = None,
     ) -> None:
+        self.draft = ""  #: whether what a draft model has of its own follows; empty: there is none
         self.current: LoadPlan | None = None  #: for the newest schema that fitted
         self.coverage = Coverage()  #: of that plan
         self.allowed = allowed
@@ -57,6 +71,9 @@ class RankPlan:
         self._layouts = layouts
         self._share = share
         self._tied = tied
+        self._draft = draft
+        self._consumed = consumed
+        self._drafting: tuple[DraftLoader, LoadPlan] | None = None  # and the plan of its folder
         self._lock = threading.Lock()
         self._served: LoadPlan | None = None  # of the folder that was loaded
         self._read: Read | None = None
@@ -83,6 +100,8 @@ class RankPlan:
         started = time.monotonic()
         schema, read = open_served(self._checkpoint)
         plan = learn(self._load, targets_of(self._model, self._layouts), schema)
+        if self._consumed is not None:
+            plan.consumed = {name for name in plan.absent() if self._consumed.search(name)}
         self._unsteady = _unsteady(plan, read)
         for name in self._unsteady:
             plan.forget_pieces(name)
@@ -94,11 +113,36 @@ class RankPlan:
                 "step that touches them reads them whole and runs it for them", self._label,
                 next(iter(plan.opaque)), len(plan.opaque) - 1, plan.bytes_of(plan.opaque) / 1e6,
             )  # fmt: skip
-        self._read, self._served = read, plan
+        self._read = read
+        if self._draft is not None:
+            self._learn_draft(self._draft, plan, schema, read)
+        self._served = plan
         _log.info(
             "%s: plan of %d tensors proven, %d elements in %d places, %.2f s", self._label,
             len(schema), held, len(plan.targets), time.monotonic() - started,
         )  # fmt: skip
+
+    def _learn_draft(self, draft: Draft, served: LoadPlan, schema: Schema, read: Read) -> None:
+        """A draft that cannot follow stays as it is, and that is said."""
+        try:
+            if draft.obstacle:
+                raise UnsupportedError(draft.obstacle)
+            loader = DraftLoader(self._load, draft, served.targets)
+            schema, read = loader.add_folder(schema, read)
+            plan = loader.learn_own(served, schema)
+            plan.consumed = served.consumed
+            for name in self._unsteady & set(plan.pieces):
+                plan.forget_pieces(name)
+            self._prove_pieces(plan, read)
+        except Error as error:
+            self._tell_draft(f"{_STAYS}: {text_of(error)}")
+            return
+        self._drafting, self._read = (loader, plan), read
+
+    def _tell_draft(self, text: str) -> None:
+        if text != self.draft:
+            self.draft = text
+            _log.warning("%s: the draft model's own weights %s", self._label, text)
 
     def _prove_pieces(self, plan: LoadPlan, read: Read) -> int:
         proven: set[int] = set()
@@ -140,9 +184,16 @@ class RankPlan:
             allowed, self._refused = self.allowed, None
         assert self._served is not None and self._read is not None
         entries: Schema = [(n, torch_dtype(d), s) for n, d, s in schema]
+        load, served = self._load, self._served
+        if self._drafting is not None:
+            if self._drafting[0].is_in(entries):
+                load, served = self._drafting
+                self._tell_draft(f"follow the run, {self._drafting[0].own} tensors")
+            else:
+                self._tell_draft(f"{_STAYS}, since the run does not hold them")
         try:
             plan, coverage = plan_run(
-                self._load, self._served, entries, allowed, self._proven, self._unsteady,
+                load, served, entries, allowed, self._proven, self._unsteady,
                 tied=self._read if self._tied else None, alone=self._share is None,
             )  # fmt: skip
         except InvalidError as error:

@@ -10,6 +10,7 @@ from ..errors import InvalidError
 from .coverage import Allowed, Coverage, check_shapes, fold_tied, hint_of, judge, tied_of
 from .load_plan import Loader, LoadPlan, Schema, check_covers
 from .load_recorder import LearningLoader, LoaderError, learn
+from .served_checkpoint import DRAFT_PREFIX
 
 __all__ = ["plan_run"]
 
@@ -37,8 +38,12 @@ def plan_run(
     known = set(served.shapes)
     check_shapes(served, schema)
     heads = tied_of(served, schema, tied) if tied is not None else {}
-    # A loader may refuse a name that it does not know: it is not shown those that may be unused.
-    skipped = [name for name, _, _ in schema if name not in known and allowed.is_unused(name)]
+    # A loader may refuse a name that it does not know: it is not shown those that may be unused,
+    # nor those of a draft model, which another rank may hold.
+    skipped = [
+        name for name, _, _ in schema
+        if name not in known and (allowed.is_unused(name) or name.startswith(DRAFT_PREFIX))
+    ]  # fmt: skip
     shown = [entry for entry in schema if entry[0] not in skipped]
     shown += [(name, served.dtypes[name], served.shapes[name]) for name in heads]
     try:

@@ -13,7 +13,10 @@ from ..errors import WrongBaseError
 from ..tensors import torch_dtype
 from .load_plan import Schema
 
-__all__ = ["open_served"]
+__all__ = ["DRAFT_PREFIX", "open_served"]
+
+#: In a run, of names of a draft model that was loaded from a folder of its own.
+DRAFT_PREFIX = "draft."
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 #: Mistral's own layout comes before the other, as vLLM has it; the index of each.

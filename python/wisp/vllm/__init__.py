@@ -40,6 +40,7 @@ def register() -> None:
     _take("the switch in the engine core", _attach_to_core)
     _take("the routes /wisp", _attach_to_server)
     _take("unpacked weights on CPUs", _keep_unpacked)
+    _take("the weights of draft models", _attach_to_worker)
 
 
 def _take(part: str, act: Callable[[], object]) -> bool:
@@ -90,6 +91,12 @@ def _keep_unpacked() -> None:
     from .packed import keep_unpacked
 
     keep_unpacked()
+
+
+def _attach_to_worker() -> None:
+    from .draft_model import attach_to_worker
+
+    attach_to_worker()
 
 
 def __getattr__(name: str) -> object:

@@ -89,6 +89,11 @@ class Overview:
             for kind in ("missing", "unused", "ignored")
         }
 
+    @property
+    def draft(self) -> str | None:
+        """Whether what a draft model has of its own follows; None: no rank has one."""
+        return next((rank.draft for rank in self.ranks if rank.draft), None)
+
     def is_ahead(self) -> bool:
         """Whether there is something staged that is not served."""
         staged, served = self.staged, self.served

@@ -11,11 +11,12 @@ import torch
 from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
+from ..engine.coverage import CACHE_SCALES
 from ..engine.feed_link import FeedLink
 from ..engine.rank_follower import RankFollower
 from ..engine.rank_vote import Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
-from .draft_model import draft_note
+from .draft_model import draft_beside
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
 from .settings import InitInfo, UpdateInfo, configured, same_run
@@ -47,6 +48,7 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
         super().__init__(config, vllm_config, device, model)
         self._follower: RankFollower | None = None
         self._info: InitInfo | None = None
+        self._draft = draft_beside(vllm_config)
         self.during: Callable[[], object] = lambda: None  #: called half-way, by tests that break it
         info = configured(vllm_config)
         if info is not None:
@@ -63,6 +65,11 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
         """Those of this replica that must be there for all of the model to be."""
         parallel = self.parallel_config
         return int(parallel.local_world_size if parallel.nnodes > 1 else parallel.world_size)
+
+    @property
+    def _quantises_cache(self) -> bool:
+        cache = getattr(self.vllm_config, "cache_config", None)
+        return str(getattr(cache, "cache_dtype", "auto")) not in ("auto", "float16", "bfloat16")
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Begins to follow; learning the plan and joining the run go on in the background."""
@@ -100,11 +107,10 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
             allowed=init_info.allowed,
             replica=init_info.replica_id
             or f"{socket.gethostname()}-{engine_id().partition('-')[0]}",
+            draft=self._draft,
+            consumed=CACHE_SCALES if self._quantises_cache else None,
         )
         self._note(init_info)
-        note = draft_note(self.vllm_config)
-        if note is not None:
-            _log.warning("%s: %s", self.label, note)
 
     def _allow(self, init_info: InitInfo) -> None:
         """More than before may be without a counterpart."""

@@ -19,7 +19,7 @@ from ..errors import (
     NotFoundError,
     UnavailableError,
 )
-from .draft_model import draft_note
+from .draft_model import draft_kind
 from .fan_out import Answer, named
 from .identity import engine_id, read_note
 from .metrics import SwitchMetrics
@@ -60,7 +60,7 @@ class UpdateCoordinator:
         self._link: FeedLink | None = None
         self._note: dict[str, Any] | None = None
         self._config = vllm_config
-        self._draft = draft_note(vllm_config)
+        self._draft = draft_kind(vllm_config)
         self._switched_to = ""  # what ranks say of themselves arrives a little later
         self.faults: list[str] = []
         self.last: dict[str, float] = {}
@@ -95,7 +95,7 @@ class UpdateCoordinator:
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
             "head": None, "ranks": 0, "engines": {}, "expired": False,
-            "faults": list(self.faults), "last": self.last, "draft": self._draft,
+            "faults": list(self.faults), "last": self.last, "draft": self._told_draft(None),
             **_NOTHING_UNCOVERED,
         }  # fmt: skip
         if info is None or self._link is None:
@@ -112,8 +112,17 @@ class UpdateCoordinator:
             "served_seq": served.seq if served else None, "head_seq": feed.status.head_seq,
             "behind": feed.status.lag_steps, "state": served.state if served else None,
             "faults": faults[-20:], "last": self.last, "pause_seconds": self.pause_seconds,
-            "draft": self._draft, **over.uncovered,
+            "draft": self._told_draft(over), **over.uncovered,
         }  # fmt: skip
+
+    def _told_draft(self, over: Overview | None) -> str | None:
+        if self._draft is None:
+            return None
+        own = (over.draft if over else None) or "stay as loaded until a run is followed"
+        return (
+            f"draft model ({self._draft}): what it shares with the served model follows; its own "
+            f"weights {own}"
+        )
 
     def wait_status(self, step: int, timeout: float) -> dict[str, Any]:
         """The status once the step is staged or served, or when the time is up."""
