@@ -28,7 +28,7 @@ const char* recovery_name(Recovery recovery) {
 
 void announce(const Common& common, Recovery recovery) {
     if (common.quiet || recovery == Recovery::kNone) return;
-    clear_progress(common);
+    clear_progress();
     fmt::print(stderr, "{}\n",
                recovery == Recovery::kFinished
                    ? "an earlier apply was interrupted while writing: it was finished first"
@@ -55,7 +55,7 @@ int run(const ApplyArguments& arguments) {
                             ? apply_in_place(arguments.base, deltas, options)
                             : apply(arguments.base, deltas, arguments.output, options);
     if (!report) return report_error(arguments.common, "apply", report.error());
-    clear_progress(arguments.common);
+    clear_progress();
     const std::string& output = arguments.in_place ? arguments.base : arguments.output;
     if (arguments.common.json) {
         print_json({{"verb", "apply"},

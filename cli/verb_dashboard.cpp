@@ -44,7 +44,7 @@ int run(const DashboardArguments& arguments) {
     ViewOptions options = arguments.view;
     options.threads = arguments.common.threads;
     // An address without a run is said here rather than on a page.
-    const auto runs = WatchedRuns::open(arguments.runs, arguments.trust, options);
+    const auto runs = WatchedRuns::open(arguments.runs, arguments.trust, options, arguments.common);
     if (!runs) return report_error(arguments.common, "dashboard", runs.error());
     const auto served = serve_dashboard(
         **runs, arguments.at, [&](int port) { announce(arguments, (*runs)->size(), port); });

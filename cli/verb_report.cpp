@@ -64,7 +64,7 @@ int run(const ReportArguments& arguments) {
     const auto refuse = [&](const Error& error) {
         return report_error(arguments.common, "report", error);
     };
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return refuse(access.error());
     ViewOptions options = arguments.view;
     options.threads = arguments.common.threads;

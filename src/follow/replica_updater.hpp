@@ -32,6 +32,7 @@ struct ReplicaUpdaterOptions {
     std::function<Result<void>(const Moved&)> on_moved;
     /// Told what went wrong and is worked around, unless this fails.
     std::function<Result<void>(const Error&)> on_fault;
+    Progress progress = {};
 };
 
 /// Where to go. Asked before every try, since the run may have moved on meanwhile.
@@ -113,6 +114,7 @@ class ReplicaUpdater {
     Replica& replica_;
     ReplicaRecord& at_;
     ReplicaUpdaterOptions options_;
+    TransferTally tally_;
     ObjectFetcher fetcher_;
     SliceFetcher slices_;
     std::set<std::string> avoid_;    // as in FetchPlanRequest
