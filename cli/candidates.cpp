@@ -13,7 +13,7 @@ namespace {
 using Kind = Candidates::Kind;
 
 /// Values that are no files, by the name of their type.
-const std::set<std::string> kFreeValues = {"UINT", "INT",  "FLOAT", "N",    "N|auto",  "BYTES",
+const std::set<std::string> kFreeValues = {"UINT", "INT",  "FLOAT", "N",       "N|auto",  "BYTES",
                                            "ID",   "NAME", "URL",   "ADDRESS", "DURATION"};
 const std::set<std::string> kFolderValues = {"DIR", "FOLDER", "RUN[@STEP]"};
 /// Arguments without a type of their own whose values are folders; a run may be one.
@@ -80,7 +80,8 @@ class Answer {
     explicit Answer(std::string typed) : typed_(std::move(typed)) {}
 
     void offer(const std::string& word, const std::string& help) {
-        if (word.starts_with(typed_)) found_.words.push_back({word, help.substr(0, help.find('\n'))});
+        if (word.starts_with(typed_))
+            found_.words.push_back({word, help.substr(0, help.find('\n'))});
     }
 
     /// `lead` stands before each value on the line already.
@@ -88,7 +89,8 @@ class Answer {
         const auto words = words_of(option);
         const std::string begun = typed_.substr(lead.size());
         for (const std::string& word : words) {
-            if (word.starts_with(begun)) found_.words.push_back({(shows_lead ? lead : "") + word, ""});
+            if (word.starts_with(begun))
+                found_.words.push_back({(shows_lead ? lead : "") + word, ""});
         }
         if (!words.empty()) return;
         const std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));

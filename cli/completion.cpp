@@ -37,7 +37,7 @@ _wisp() {
     for line in "${(@)lines[2,-1]}"; do
         items+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
     done
-    (( $#items )) && _describe -o wisp items
+    (( $#items )) && _describe wisp items
 }
 if [[ $funcstack[1] == _wisp ]]; then _wisp "$@"
 else compdef _wisp wisp; fi

@@ -92,10 +92,9 @@ void FollowReporter::print_move(const FollowEvent& event) {
 
 void FollowReporter::print_waiting(const FollowEvent& event) {
     if (common_.json || !draws_live_line(common_)) return;
-    draw_text(event.head_seq == 0
-                  ? "waiting for the first step"
-                  : fmt::format("waiting at step {}, last commit {} ago", event.step,
-                                human_age(event.commit_age_ms)));
+    draw_text(event.head_seq == 0 ? "waiting for the first step"
+                                  : fmt::format("waiting at step {}, last commit {} ago",
+                                                event.step, human_age(event.commit_age_ms)));
 }
 
 void FollowReporter::tell_failed_command(const Error& error) {

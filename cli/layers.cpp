@@ -71,7 +71,8 @@ void print_layers(const FileReport& report) {
                               : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
         fmt::print("{:{}}  {:>12}  {:>9}  {:>9}  {:>5.2f}  {}\n", printable(row.name), width,
                    human_count(row.changed), share, human_bytes(row.bytes),
-                   8 * ratio(row.bytes, row.changed), coloured(Colour::kGreen, bar(ratio(row.changed, largest), 24)));
+                   8 * ratio(row.bytes, row.changed),
+                   coloured(Colour::kGreen, bar(ratio(row.changed, largest), 24)));
     }
 }
 

@@ -100,6 +100,7 @@ class LiveLine {
 
     std::uint64_t begin_wait(std::string what) {
         const std::scoped_lock lock(mutex_);
+        newest_ = {what, Clock::now()};
         waits_.emplace(++last_wait_, Wait{std::move(what), Clock::now()});
         wake();
         return last_wait_;
@@ -152,7 +153,14 @@ class LiveLine {
         if (!waiting.empty() && (!bar_ || (is_stuck && is_done))) {
             return text_.empty() ? waiting : text_ + "; " + waiting;
         }
-        return bar_ ? bar_words(*bar_) : text_;
+        if (bar_) return bar_words(*bar_);
+        return text_.empty() ? work_words() : text_;
+    }
+
+    /// Many quick requests, one after the other.
+    std::string work_words() const {
+        if (last_wait_ == 0 || Clock::now() - newest_.begun > kLongWait) return "";
+        return fmt::format("{}: {}", counted(last_wait_, "request"), newest_.what);
     }
 
     static std::string bar_words(const Bar& bar) {
@@ -184,6 +192,7 @@ class LiveLine {
     std::string text_;
     std::map<std::uint64_t, Wait> waits_;  // the oldest first
     std::uint64_t last_wait_ = 0;
+    Wait newest_;
     std::optional<Clock::time_point> begun_;
     bool shown_ = false;
     bool started_ = false;

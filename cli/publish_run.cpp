@@ -45,6 +45,7 @@ Result<std::unique_ptr<Replica>> open_baseline(const PublishArguments& arguments
     FolderReplicaOptions cache;
     cache.threads = arguments.common.threads;
     cache.durable = false;
+    cache.progress = progress_bar(arguments.common);
     return open_folder_replica(*folder, cache);
 }
 

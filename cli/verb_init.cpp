@@ -103,6 +103,7 @@ Result<InitReport> start(const InitArguments& arguments) {
 int run(const InitArguments& arguments) {
     const auto report = start(arguments);
     if (!report) return report_error(arguments.common, "init", report.error());
+    clear_progress();
     const char* const mode = arguments.single_writer ? "single-writer" : "exclusive";
     if (arguments.common.json) {
         nlohmann::ordered_json line = {{"verb", "init"},

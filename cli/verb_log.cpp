@@ -66,8 +66,8 @@ void print_table(const std::vector<CommitSummary>& lines) {
     fmt::print("{}\n", coloured(Colour::kBold, title));
     for (const CommitSummary& line : lines) {
         fmt::print("{:>8} {:>6} {:>8}  {} {:>12} {:>9}  {:19}  {}\n", line.seq, line.epoch,
-                   line.step, kind_word(line), human_count(line.changed_elements),
-                   bytes_text(line), human_time(line.time_ms), note(line));
+                   line.step, kind_word(line), human_count(line.changed_elements), bytes_text(line),
+                   human_time(line.time_ms), note(line));
     }
 }
 

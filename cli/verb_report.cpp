@@ -76,6 +76,7 @@ int run(const ReportArguments& arguments) {
     if (const auto written = write_report(*everything, output); !written) {
         return refuse(written.error());
     }
+    clear_progress();
     std::error_code ignored;
     const std::uint64_t bytes = fs::file_size(output, ignored);
     const std::size_t commits = (*everything)["commits"].size();

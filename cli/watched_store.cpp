@@ -19,42 +19,47 @@ class WatchedStore : public Store {
     StoreTerms terms() const override { return store_->terms(); }
 
     Result<void> put(const std::string& key, std::span<const std::byte> bytes) override {
-        return ask("put", key, [&] { return store_->put(key, bytes); },
-                   [&](const auto&) { return human_bytes(bytes.size()); });
+        return ask(
+            "put", key, [&] { return store_->put(key, bytes); },
+            [&](const auto&) { return human_bytes(bytes.size()); });
     }
     Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override {
-        return ask("create", key, [&] { return store_->create(key, bytes); },
-                   [&](const Created& made) {
-                       return human_bytes(bytes.size()) +
-                              (made == Created::kNew ? "" : ", was there already");
-                   });
+        return ask(
+            "create", key, [&] { return store_->create(key, bytes); },
+            [&](const Created& made) {
+                return human_bytes(bytes.size()) +
+                       (made == Created::kNew ? "" : ", was there already");
+            });
     }
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
-        return ask("read", key, [&] { return store_->read(key, offset, into); },
-                   [&](std::size_t count) {
-                       const std::string from = offset == 0 ? "" : fmt::format(" from {}", offset);
-                       return human_bytes(count) + from;
-                   });
+        return ask(
+            "read", key, [&] { return store_->read(key, offset, into); },
+            [&](std::size_t count) {
+                const std::string from = offset == 0 ? "" : fmt::format(" from {}", offset);
+                return human_bytes(count) + from;
+            });
     }
     Result<ObjectInfo> head(const std::string& key) override {
-        return ask("look at", key, [&] { return store_->head(key); },
-                   [](const ObjectInfo& info) { return human_bytes(info.size_bytes); });
+        return ask(
+            "look at", key, [&] { return store_->head(key); },
+            [](const ObjectInfo& info) { return human_bytes(info.size_bytes); });
     }
     Result<void> remove(const std::string& key) override {
-        return ask("remove", key, [&] { return store_->remove(key); },
-                   [](const auto&) { return std::string("removed"); });
+        return ask(
+            "remove", key, [&] { return store_->remove(key); },
+            [](const auto&) { return std::string("removed"); });
     }
     Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
                                            std::size_t limit) override {
-        return ask("list", prefix, [&] { return store_->list(prefix, after, limit); },
-                   [](const std::vector<ListedObject>& found) {
-                       return counted(found.size(), "object");
-                   });
+        return ask(
+            "list", prefix, [&] { return store_->list(prefix, after, limit); },
+            [](const std::vector<ListedObject>& found) { return counted(found.size(), "object"); });
     }
     Result<std::int64_t> now_ms() override {
-        return ask("ask for the time", "", [&] { return store_->now_ms(); },
-                   [](std::int64_t) { return std::string("told"); });
+        return ask(
+            "ask for the time", "", [&] { return store_->now_ms(); },
+            [](std::int64_t) { return std::string("told"); });
     }
 
   private:

@@ -49,8 +49,7 @@ class ReplicaUpdater {
     ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
                    ReplicaUpdaterOptions options);
 
-    /// By the one commit that follows where the replica stands; kWrongBase when it does not start
-    /// from there.
+    /// By the one commit that follows; kWrongBase when it does not start where the replica stands.
     Result<void> take(const LogEntry& next);
     /// By the cheapest way that works. The head aimed at is where the log is taken to have been
     /// followed to. False: it was to stay. kGap when no way is left.
@@ -123,8 +122,7 @@ class ReplicaUpdater {
 };
 
 StateName state_of(const ReplicaRecord& record);
-/// The record of a replica that has taken in `entry`: how far the log was followed, and the state
-/// that it had before.
+/// Of a replica that has taken in `entry`: how far the log was followed, its state as before.
 ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry);
 /// The same, of one whose weights are the state of `entry`.
 ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry);

@@ -97,6 +97,12 @@ Finding race_finding(const std::string& name, const RaceShape& shape, const Race
             ""};
 }
 
+bool is_convicted(const DoctorReport& report) {
+    return std::ranges::any_of(report.findings, [](const Finding& finding) {
+        return finding.name.starts_with("create_") && finding.verdict == Verdict::kFail;
+    });
+}
+
 struct Probe {
     std::string name;
     std::function<Result<Finding>()> run;
@@ -105,6 +111,9 @@ struct Probe {
 Probe race(const Location& scratch, const std::string& name, const RaceShape& shape,
            DoctorReport& report) {
     return {name, [=, &scratch, &report]() -> Result<Finding> {
+                if (is_convicted(report)) {
+                    return Finding{name, Verdict::kSkipped, "a race was lost already", ""};
+                }
                 WISP_ASSIGN(const RaceVerdict verdict,
                             race_creates(scratch, name, shape, fresh_seed()));
                 report.races += verdict.rounds - verdict.undecided;
@@ -170,8 +179,13 @@ std::vector<Probe> probes_for(const Location& scratch, const DoctorOptions& opti
     const auto plain = [&](const char* name, Result<Finding> (*probe)(const Location&)) {
         return Probe{name, [probe, &scratch] { return probe(scratch); }};
     };
+    const bool skip = options.quick || !bucket;
     std::vector<Probe> probes = {
         plain("create_twice", probe_create_twice),
+        hub || skip ? no_large_race(options.quick ? "left out by --quick"
+                                    : hub         ? "requests are counted there"
+                                                  : "a folder links what is complete")
+                    : race_large(scratch, report),
         contest("create_interleaved", {2, 2 * body, std::max(rounds / 3, 10U)}),
         contest("create_racing", {4, body, rounds}),
         plain("ranges", probe_ranges),
@@ -180,11 +194,6 @@ std::vector<Probe> probes_for(const Location& scratch, const DoctorOptions& opti
         plain("listing", probe_listing),
         plain("key_characters", probe_key_characters),
         plain("clock", probe_clock)};
-    const bool skip = options.quick || !bucket;
-    probes.push_back(hub || skip ? no_large_race(options.quick ? "left out by --quick"
-                                                 : hub         ? "requests are counted there"
-                                                               : "a folder links what is complete")
-                                 : race_large(scratch, report));
     probes.push_back({"large_object", [=, &scratch]() -> Result<Finding> {
                           if (!skip) return probe_large_object(scratch, kLargeObjectBytes);
                           return Finding{"large_object", Verdict::kSkipped,

@@ -85,7 +85,8 @@ Result<void> expect_commits(ReadAhead& ahead, const CommitLog& log, bool judged)
     if (hint > 0) {
         expect(hint);
         expect(hint + 1);
-        for (std::uint64_t i = 1; judged && i < std::min<std::uint64_t>(kJudgedCommits, hint); ++i) {
+        for (std::uint64_t i = 1; judged && i < std::min<std::uint64_t>(kJudgedCommits, hint);
+             ++i) {
             expect(hint - i);
         }
         // Of a signed run some are looked at for their certificates, too.

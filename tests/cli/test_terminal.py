@@ -148,7 +148,7 @@ def test_a_long_log_is_paged_and_a_short_one_is_not(tmp_path):
         long.end()
         assert long.code == OK, long.text
     chosen = at_terminal("log", trainer.url, env={"PAGER": "false", "WISP_PAGER": "sed s/^/paged:/"})
-    assert chosen.code == OK and chosen.text.count("paged:") == 16, chosen.text
+    assert chosen.code == OK and chosen.text.count("paged:") == 17, chosen.text
     unpaged = at_terminal("log", trainer.url, rows=8, env={"PAGER": "cat", "WISP_PAGER": None})
     assert unpaged.text.count("delta") == 13
     # Who leaves in the middle has seen enough.

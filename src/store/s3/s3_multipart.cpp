@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/parallel.hpp"
-#include "base/transfer_tally.hpp"
 #include "base/text.hpp"
+#include "base/transfer_tally.hpp"
 #include "base/try.hpp"
 #include "store/s3/s3_error.hpp"
 #include "store/s3/s3_xml.hpp"
