@@ -76,9 +76,9 @@ int run(const ApplyArguments& arguments) {
     if (report->deltas_skipped > 0) {
         fmt::print("{} of the deltas were in the base already\n", report->deltas_skipped);
     }
-    fmt::print("{}: {} elements changed by {} delta{}, {}\n", printable(output),
-               human_count(report->changed_elements), report->deltas_applied,
-               report->deltas_applied == 1 ? "" : "s", human_seconds(watch.seconds()));
+    fmt::print("{}: {} changed by {}, {}\n", printable(output),
+               counted(report->changed_elements, "element"),
+               counted(report->deltas_applied, "delta"), human_seconds(watch.seconds()));
     if (report->result_proven) {
         fmt::print("proven: state {}\n", to_text(report->result));
     } else if (report->deltas_applied > 0) {

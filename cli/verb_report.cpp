@@ -89,9 +89,9 @@ int run(const ReportArguments& arguments) {
                     {"steps_in_detail", (*everything)["steps"].size()},
                     {"seconds", watch.seconds()}});
     } else if (!arguments.common.quiet) {
-        fmt::print("{}: {} commits, {} steps in detail, {}, in {}\n", printable(arguments.output),
-                   commits, (*everything)["steps"].size(), human_bytes(bytes),
-                   human_seconds(watch.seconds()));
+        fmt::print("{}: {}, {} in detail, {}, in {}\n", printable(arguments.output),
+                   counted(commits, "commit"), counted((*everything)["steps"].size(), "step"),
+                   human_bytes(bytes), human_seconds(watch.seconds()));
     }
     return 0;
 }

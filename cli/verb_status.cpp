@@ -130,7 +130,7 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     }
     print_head(status);
     print_anchors(status);
-    fmt::print("merged    {} deltas\n", status.merged_deltas);
+    fmt::print("merged    {}\n", counted(status.merged_deltas, "delta"));
     fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored_bytes),
                counted(status.stored_objects, "object"), status.floor_seq);
     fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),

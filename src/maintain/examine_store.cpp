@@ -112,7 +112,8 @@ Probe race(const Location& scratch, const std::string& name, const RaceShape& sh
            DoctorReport& report) {
     return {name, [=, &scratch, &report]() -> Result<Finding> {
                 if (is_convicted(report)) {
-                    return Finding{name, Verdict::kSkipped, "a race was lost already", ""};
+                    return Finding{name, Verdict::kSkipped,
+                                   "conditional writes do not hold, as was found above", ""};
                 }
                 WISP_ASSIGN(const RaceVerdict verdict,
                             race_creates(scratch, name, shape, fresh_seed()));
