@@ -156,6 +156,10 @@ void Command::require_option(int count) {
     parser_->require_option(count);
 }
 
+std::string Command::name() const {
+    return parser_->get_name();
+}
+
 std::size_t Command::count(const std::string& option) const {
     return parser_->count(option);
 }

@@ -77,6 +77,7 @@ class Command {
     /// How often an option was given, in the environment too.
     std::size_t count(const std::string& option) const;
 
+    std::string name() const;
     const CLI::App& parser() const { return *parser_; }
 
   private:

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "live_line.hpp"
 #include "run_options.hpp"
+#include "terminal.hpp"
 #include "wisp/control.hpp"
 
 namespace wisp::cli {
@@ -23,10 +25,21 @@ const char* name_of(Level level) {
     return "error";
 }
 
+std::string in_colour_of(Level level, const std::string& text) {
+    switch (level) {
+        case Level::kInfo: return coloured_on_stderr(Colour::kDim, text);
+        case Level::kWarning: return coloured_on_stderr(Colour::kYellow, text);
+        case Level::kError: return coloured_on_stderr(Colour::kRed, text);
+    }
+    return text;
+}
+
 void write(Level level, const std::string& verb, std::optional<ErrorKind> kind,
            const std::string& text) {
+    clear_live_line();
     if (!as_json) {
-        fmt::print(stderr, "wisp {}: {}\n", verb, text);
+        const std::string lead = fmt::format("wisp {}:", verb);
+        fmt::print(stderr, "{} {}\n", in_colour_of(level, lead), text);
         return;
     }
     nlohmann::ordered_json line = {
@@ -46,6 +59,10 @@ void add_log_format(Command& verb) {
         ->check(one_of({"text", "json"}))
         ->envname("WISP_LOG_FORMAT")
         ->default_str("text");
+}
+
+bool logs_json() {
+    return as_json;
 }
 
 void tell(Level level, const std::string& verb, const std::string& text) {

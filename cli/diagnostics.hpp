@@ -15,6 +15,7 @@ enum class Level { kInfo, kWarning, kError };
 
 /// --log-format, also WISP_LOG_FORMAT.
 void add_log_format(Command& verb);
+bool logs_json();
 
 /// "wisp VERB: TEXT", or {"time", "level", "verb", "message"} and, of an error, "error" with its
 /// kind.

@@ -1,13 +1,13 @@
 #include "drive_report.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "diagnostics.hpp"
+#include "live_line.hpp"
 #include "run_options.hpp"
 
 namespace wisp::cli {
@@ -59,14 +59,7 @@ DriveReporter::DriveReporter(const Common& common, std::string run,
                              std::unique_ptr<MetricsEndpoint> metrics, std::optional<EventLog> log)
     : common_(common), run_(std::move(run)), metrics_(std::move(metrics)), log_(std::move(log)) {}
 
-void DriveReporter::clear_line() {
-    if (!std::exchange(line_shown_, false)) return;
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-}
-
 void DriveReporter::complain(const std::string& text) {
-    clear_line();
     cli::tell(Level::kWarning, "follow", text);
 }
 
@@ -105,7 +98,7 @@ void DriveReporter::tell(const EngineReport& report) {
     moves_ += report.moved ? 1 : 0;
     faults_ += report.ok() ? 0 : 1;
     write(event_of(report));
-    clear_line();
+    clear_live_line();
     for (const std::string& fault : report.faults) {
         complain(fmt::format("{} tells: {}", report.url, fault));
     }
@@ -133,21 +126,16 @@ void DriveReporter::tell_waiting(const std::optional<CommitSummary>& head, std::
     if (!std::exchange(waiting_, true)) {
         write({{"event", "waiting"}, {"step", head ? Json(head->step) : Json()}});
     }
-    if (common_.quiet || common_.json || ::isatty(STDERR_FILENO) != 1) return;
-    if (!head) {
-        fmt::print(stderr, "\r\033[Kwaiting for the first step");
-    } else {
-        fmt::print(stderr, "\r\033[Kwaiting after step {}, last commit {} ago", head->step,
-                   human_age(age_ms));
-    }
-    std::fflush(stderr);
-    line_shown_ = true;
+    if (common_.json || !draws_live_line(common_)) return;
+    draw_text(head ? fmt::format("waiting after step {}, last commit {} ago", head->step,
+                                 human_age(age_ms))
+                   : "waiting for the first step");
 }
 
 void DriveReporter::finish(const std::optional<CommitSummary>& head,
                            const std::vector<EngineReport>& servers, bool stopped, double seconds) {
     const std::scoped_lock lock(mutex_);
-    clear_line();
+    clear_live_line();
     bool ok = true;
     Json list = Json::array();
     for (const EngineReport& report : servers) {

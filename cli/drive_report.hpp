@@ -36,7 +36,6 @@ class DriveReporter {
   private:
     void write(const nlohmann::ordered_json& event);
     void complain(const std::string& text);
-    void clear_line();
 
     Common common_;
     std::string run_;
@@ -47,7 +46,6 @@ class DriveReporter {
     std::uint64_t moves_ = 0;
     std::uint64_t faults_ = 0;
     bool waiting_ = false;
-    bool line_shown_ = false;
 };
 
 }  // namespace wisp::cli

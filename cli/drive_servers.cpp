@@ -153,7 +153,7 @@ int code_of(const std::vector<EngineReport>& servers) {
 
 Result<int> drive(const DriveOrder& order, const DriveArguments& servers) {
     const Stopwatch stopwatch;
-    auto access = open_run(order.run, order.trust);
+    auto access = open_run(order.run, order.trust, order.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto watch = RunWatch::open(access->where, access->options);
     if (!watch) return std::unexpected(std::move(watch).error());

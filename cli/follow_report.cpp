@@ -1,12 +1,12 @@
 #include "follow_report.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "diagnostics.hpp"
+#include "live_line.hpp"
 #include "run_options.hpp"
 
 namespace wisp::cli {
@@ -51,15 +51,8 @@ nlohmann::ordered_json event_json(const FollowEvent& event) {
     return json;
 }
 
-void FollowReporter::clear_line() {
-    if (!line_shown_) return;
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-    line_shown_ = false;
-}
-
 bool FollowReporter::tell(const FollowEvent& event) {
-    clear_progress(common_);
+    if (event.kind != FollowEvent::Kind::kWaiting) clear_progress();
     if (event.kind == FollowEvent::Kind::kApplied) ++totals_.applied;
     if (event.kind == FollowEvent::Kind::kJoined) ++totals_.joined;
     if (event.kind == FollowEvent::Kind::kFault) ++totals_.faults;
@@ -77,7 +70,6 @@ bool FollowReporter::tell(const FollowEvent& event) {
         print_waiting(event);
         return begins;
     }
-    clear_line();
     if (event.kind == FollowEvent::Kind::kFault) {
         tell_error(Level::kWarning, verb_, event.fault_kind, event.fault + "; going on");
     } else if (!common_.json && !common_.quiet) {
@@ -99,25 +91,19 @@ void FollowReporter::print_move(const FollowEvent& event) {
 }
 
 void FollowReporter::print_waiting(const FollowEvent& event) {
-    if (common_.quiet || common_.json || ::isatty(STDERR_FILENO) != 1) return;
-    if (event.head_seq == 0) {
-        fmt::print(stderr, "\r\033[Kwaiting for the first step");
-    } else {
-        fmt::print(stderr, "\r\033[Kwaiting at step {}, last commit {} ago", event.step,
-                   human_age(event.commit_age_ms));
-    }
-    std::fflush(stderr);
-    line_shown_ = true;
+    if (common_.json || !draws_live_line(common_)) return;
+    draw_text(event.head_seq == 0 ? "waiting for the first step"
+                                  : fmt::format("waiting at step {}, last commit {} ago",
+                                                event.step, human_age(event.commit_age_ms)));
 }
 
 void FollowReporter::tell_failed_command(const Error& error) {
     ++totals_.failed_commands;
-    clear_line();
     tell_error(Level::kError, verb_, error.kind, error.text);
 }
 
 void FollowReporter::finish(const FollowReport& report, bool stopped, double seconds) {
-    clear_line();
+    clear_progress();
     const ReplicaRecord& at = report.at;
     if (common_.json) {
         print_json({{"verb", verb_},

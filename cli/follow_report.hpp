@@ -34,8 +34,6 @@ class FollowReporter {
     bool tell(const FollowEvent& event);
     void tell_failed_command(const Error& error);
     void finish(const FollowReport& report, bool stopped, double seconds);
-    /// Takes back the waiting line.
-    void clear_line();
     const FollowTotals& totals() const { return totals_; }
 
   private:
@@ -46,7 +44,6 @@ class FollowReporter {
     std::string verb_;
     FollowTotals totals_;
     bool waiting_ = false;
-    bool line_shown_ = false;
 };
 
 }  // namespace wisp::cli

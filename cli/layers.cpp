@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "output.hpp"
+#include "terminal.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -61,15 +62,17 @@ void print_layers(const FileReport& report) {
         largest = std::max(largest, row.changed);
         width = std::max(width, std::min<std::size_t>(row.name.size(), 44));
     }
-    fmt::print("\n{:{}}  {:>12}  {:>9}  {:>9}  bits/change\n", "where", width, "changed", "share",
-               "bytes");
+    const std::string title = fmt::format("{:{}}  {:>12}  {:>9}  {:>9}  bits/change", "where",
+                                          width, "changed", "share", "bytes");
+    fmt::print("\n{}\n", coloured(Colour::kBold, title));
     for (const LayerRow& row : rows) {
         const std::string share =
             row.elements == 0 ? "?"
                               : fmt::format("{:.3f} %", 100 * ratio(row.changed, row.elements));
         fmt::print("{:{}}  {:>12}  {:>9}  {:>9}  {:>5.2f}  {}\n", printable(row.name), width,
                    human_count(row.changed), share, human_bytes(row.bytes),
-                   8 * ratio(row.bytes, row.changed), bar(ratio(row.changed, largest), 24));
+                   8 * ratio(row.bytes, row.changed),
+                   coloured(Colour::kGreen, bar(ratio(row.changed, largest), 24)));
     }
 }
 

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <exception>
 
+#include "candidates.hpp"
+#include "live_line.hpp"
 #include "process_stop.hpp"
 #include "usage_error.hpp"
 #include "verbs.hpp"
@@ -71,6 +73,10 @@ int run(int argc, char** argv) {
     wisp::cli::add_doctor(app, outcome);
     wisp::cli::add_completion(app, outcome);
     wisp::cli::add_manual(app, outcome);
+    if (argc > 1 && std::string_view(argv[1]) == wisp::cli::kCompleteVerb) {
+        wisp::cli::print_candidates(wisp::cli::candidates_for(parser, {argv + 2, argv + argc}));
+        return 0;
+    }
     if (const auto checked = wisp::check_kernel(); !checked) {
         fmt::print(stderr, "wisp: {}\n", checked.error().text);
         return 2;
@@ -102,6 +108,7 @@ int main(int argc, char** argv) {
     // A file size limit is met as an error of write(2), like a full disk.
     std::signal(SIGXFSZ, SIG_IGN);
     const int code = run(argc, argv);
+    wisp::cli::clear_live_line();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         fmt::print(stderr, "wisp: cannot write the result to standard output\n");
         return code == 0 ? 1 : code;

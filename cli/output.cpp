@@ -1,7 +1,6 @@
 #include "output.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "diagnostics.hpp"
+#include "live_line.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -19,21 +19,32 @@ std::int64_t now_nanoseconds() {
     return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
-bool shows_progress(const Common& common) {
-    return !common.quiet && ::isatty(STDERR_FILENO) == 1;
-}
+/// Tells of each phase when the next begins, or when its bytes are done.
+class PhaseTimes {
+  public:
+    explicit PhaseTimes(Common common) : common_(std::move(common)) {}
 
-/// ", 210 MB/s, 12 s left", once there is something to tell it by.
-std::string pace_text(std::uint64_t done, std::uint64_t left, double seconds) {
-    constexpr double kTelling = 0.5;
-    if (seconds < kTelling || done == 0) return "";
-    const double rate = static_cast<double>(done) / seconds;
-    std::string text = fmt::format(", {}/s", human_bytes(static_cast<std::uint64_t>(rate)));
-    if (left == 0) return text;
-    const double wait = static_cast<double>(left) / rate;
-    return text + (wait < 120 ? fmt::format(", {:.0f} s left", wait)
-                              : fmt::format(", {:.0f} min left", wait / 60));
-}
+    void note(std::string_view phase, std::uint64_t done, std::uint64_t total) {
+        if (phase_ != phase || done < done_) {
+            phase_ = phase;
+            watch_ = Stopwatch();
+            told_ = false;
+        }
+        done_ = done;
+        if (done < total || told_) return;
+        told_ = true;
+        const double seconds = watch_.seconds();
+        tell(Level::kInfo, common_.verb,
+             fmt::format("{}: {} in {}", phase, human_bytes(total), human_seconds(seconds)));
+    }
+
+  private:
+    const Common common_;
+    std::string phase_;
+    std::uint64_t done_ = 0;
+    bool told_ = false;
+    Stopwatch watch_;
+};
 
 }  // namespace
 
@@ -59,7 +70,7 @@ int exit_code(ErrorKind kind) {
 }
 
 int report_error(const Common& common, const std::string& verb, const Error& error) {
-    clear_progress(common);
+    clear_progress();
     if (common.json) {
         print_json({{"verb", verb},
                     {"ok", false},
@@ -72,33 +83,24 @@ int report_error(const Common& common, const std::string& verb, const Error& err
 }
 
 Progress progress_bar(const Common& common) {
-    if (!shows_progress(common)) return {};
-    struct Phase {
-        std::string name;
-        std::int64_t begun = 0;
-        std::uint64_t begun_at = 0;  // bytes
-        std::int64_t drawn = 0;
-    };
-    const auto at = std::make_shared<Phase>();
-    return [at](std::string_view phase, std::uint64_t done, std::uint64_t total) {
-        const std::int64_t now = now_nanoseconds();
-        if (at->name != phase || done < at->begun_at) *at = {std::string(phase), now, done, 0};
-        if (now - at->drawn < 50'000'000 && done != total) return;
-        at->drawn = now;
-        const double share =
-            total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-        const double seconds = static_cast<double>(now - at->begun) * 1e-9;
-        fmt::print(stderr, "\r\033[K{:8} {} {:3.0f} %  {} of {}{}", phase, bar(share, 30),
-                   100 * share, human_bytes(done), human_bytes(total),
-                   pace_text(done - at->begun_at, total - std::min(done, total), seconds));
-        std::fflush(stderr);
+    const bool draws = draws_live_line(common);
+    if (!draws && !common.verbose) return {};
+    const auto times = common.verbose ? std::make_shared<PhaseTimes>(common) : nullptr;
+    return [draws, times](std::string_view phase, std::uint64_t done, std::uint64_t total) {
+        if (times) times->note(phase, done, total);
+        if (draws) draw_progress(phase, done, total);
     };
 }
 
-void clear_progress(const Common& common) {
-    if (!shows_progress(common)) return;
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
+Progress probe_line(const Common& common) {
+    if (!draws_live_line(common)) return {};
+    return [](std::string_view probe, std::uint64_t done, std::uint64_t total) {
+        if (done < total) draw_text(fmt::format("probe {} of {}: {}", done + 1, total, probe));
+    };
+}
+
+void clear_progress() {
+    clear_live_line();
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -13,7 +13,9 @@ namespace wisp::cli {
 struct Common {
     bool json = false;
     bool quiet = false;
+    bool verbose = false;
     unsigned threads = 0;
+    std::string verb;
 };
 
 /// The exit code of each kind of failure; the table is in doc/cli.md.
@@ -22,10 +24,12 @@ int exit_code(ErrorKind kind);
 /// Prints the error, as JSON too if asked, and returns its exit code.
 int report_error(const Common& common, const std::string& verb, const Error& error);
 
-/// A bar on stderr when that is a terminal, else nothing.
+/// A bar on stderr when that is a terminal, with -v each phase and its time; else nothing.
 Progress progress_bar(const Common& common);
+/// For work that is counted in probes, not in bytes.
+Progress probe_line(const Common& common);
 /// Removes the bar, before anything else is printed.
-void clear_progress(const Common& common);
+void clear_progress();
 
 std::string human_bytes(std::uint64_t bytes);
 /// 0 where there is nothing to compare with.

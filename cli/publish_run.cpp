@@ -38,6 +38,7 @@ Result<std::unique_ptr<Replica>> open_baseline(const PublishArguments& arguments
     FolderReplicaOptions cache;
     cache.threads = arguments.common.threads;
     cache.durable = false;
+    cache.progress = progress_bar(arguments.common);
     return open_folder_replica(*folder, cache);
 }
 
@@ -61,7 +62,7 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
 void print_published(const PublishArguments& arguments, const Published& published,
                      double seconds) {
     const PublishReport& report = published.report;
-    clear_progress(arguments.common);
+    clear_progress();
     if (report.anchor_failure) {
         tell_error(Level::kWarning, "publish", report.anchor_failure->kind,
                    fmt::format("step {} is committed, but its anchor failed and is due again: {}",

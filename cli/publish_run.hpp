@@ -54,7 +54,7 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
 template <class Act>
 auto with_publisher(const PublishArguments& arguments, Act act)
     -> decltype(act(std::declval<Publisher&>(), std::declval<Replica&>())) {
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto options = publish_options(arguments, *access);
     if (!options) return std::unexpected(std::move(options).error());

@@ -1,13 +1,13 @@
 #include "publish_watch.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "diagnostics.hpp"
+#include "live_line.hpp"
 #include "metrics.hpp"
 #include "process_stop.hpp"
 #include "publish_checks.hpp"
@@ -158,10 +158,8 @@ class Watching {
     void tell_waiting(const std::string& what) {
         if (arguments_.common.quiet || waiting_for_ == what) return;
         waiting_for_ = what;
-        if (::isatty(STDERR_FILENO) == 1) {
-            fmt::print(stderr, "\r\033[K{}", what);
-            std::fflush(stderr);
-            line_shown_ = true;
+        if (draws_live_line(arguments_.common)) {
+            draw_text(what);
         } else if (!fs::exists(root_)) {
             tell(Level::kInfo, "publish", what);
         }
@@ -169,9 +167,7 @@ class Watching {
 
     void clear_line() {
         waiting_for_.clear();
-        if (!line_shown_) return;
-        fmt::print(stderr, "\r\033[K");
-        line_shown_ = false;
+        clear_live_line();
     }
 
     const PublishArguments& arguments_;
@@ -184,7 +180,6 @@ class Watching {
     std::uint64_t failed_ = 0;
     std::optional<Error> first_failure_;
     std::string waiting_for_;
-    bool line_shown_ = false;
 };
 
 struct Watched {
@@ -195,7 +190,7 @@ struct Watched {
 };
 
 void print_end(const PublishArguments& arguments, const Watched& watched, double seconds) {
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         nlohmann::ordered_json json = {{"verb", "publish"},
                                        {"ok", true},

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "process_stop.hpp"
+#include "watched_store.hpp"
 
 namespace wisp::cli {
 
@@ -64,12 +65,13 @@ Result<std::optional<RunSigner>> run_signer(const SignArguments& arguments) {
     return std::optional(std::move(*signer));
 }
 
-Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust) {
+Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust,
+                           const Common& common) {
     auto where = open_location(url);
     if (!where) return std::unexpected(std::move(where).error());
     auto options = run_options(trust);
     if (!options) return std::unexpected(std::move(options).error());
-    return RunAccess{std::move(*where), std::move(*options)};
+    return RunAccess{watched(std::move(*where), common), std::move(*options)};
 }
 
 Result<void> require_apart(const Location& run, const std::filesystem::path& folder) {

@@ -43,7 +43,8 @@ struct RunAccess {
     Location where;
     RunOptions options;
 };
-Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust);
+Result<RunAccess> open_run(const std::string& url, const TrustArguments& trust,
+                           const Common& common);
 
 /// kInvalid when `folder` is the run's own or lies in it.
 Result<void> require_apart(const Location& run, const std::filesystem::path& folder);

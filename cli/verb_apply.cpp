@@ -28,7 +28,7 @@ const char* recovery_name(Recovery recovery) {
 
 void announce(const Common& common, Recovery recovery) {
     if (common.quiet || recovery == Recovery::kNone) return;
-    clear_progress(common);
+    clear_progress();
     fmt::print(stderr, "{}\n",
                recovery == Recovery::kFinished
                    ? "an earlier apply was interrupted while writing: it was finished first"
@@ -55,7 +55,7 @@ int run(const ApplyArguments& arguments) {
                             ? apply_in_place(arguments.base, deltas, options)
                             : apply(arguments.base, deltas, arguments.output, options);
     if (!report) return report_error(arguments.common, "apply", report.error());
-    clear_progress(arguments.common);
+    clear_progress();
     const std::string& output = arguments.in_place ? arguments.base : arguments.output;
     if (arguments.common.json) {
         print_json({{"verb", "apply"},
@@ -76,9 +76,9 @@ int run(const ApplyArguments& arguments) {
     if (report->deltas_skipped > 0) {
         fmt::print("{} of the deltas were in the base already\n", report->deltas_skipped);
     }
-    fmt::print("{}: {} elements changed by {} delta{}, {}\n", printable(output),
-               human_count(report->changed_elements), report->deltas_applied,
-               report->deltas_applied == 1 ? "" : "s", human_seconds(watch.seconds()));
+    fmt::print("{}: {} changed by {}, {}\n", printable(output),
+               counted(report->changed_elements, "element"),
+               counted(report->deltas_applied, "delta"), human_seconds(watch.seconds()));
     if (report->result_proven) {
         fmt::print("proven: state {}\n", to_text(report->result));
     } else if (report->deltas_applied > 0) {

@@ -22,7 +22,7 @@ struct CompactArguments {
 
 void print_compacted(const CompactArguments& arguments, const CompactReport& report,
                      double seconds) {
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         print_json({{"verb", "compact"},
                     {"ok", true},
@@ -52,7 +52,7 @@ void print_compacted(const CompactArguments& arguments, const CompactReport& rep
 }
 
 int run(const CompactArguments& arguments) {
-    const auto access = open_run(arguments.run, arguments.maintenance.trust);
+    const auto access = open_run(arguments.run, arguments.maintenance.trust, arguments.common);
     if (!access) return report_error(arguments.common, "compact", access.error());
     const auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return report_error(arguments.common, "compact", options.error());

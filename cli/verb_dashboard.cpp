@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dashboard_server.hpp"
+#include "live_line.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -44,7 +45,14 @@ int run(const DashboardArguments& arguments) {
     ViewOptions options = arguments.view;
     options.threads = arguments.common.threads;
     // An address without a run is said here rather than on a page.
-    const auto runs = WatchedRuns::open(arguments.runs, arguments.trust, options);
+    // While it serves, what it asks for is nothing to look at.
+    Common common = arguments.common;
+    common.quiet = true;
+    const auto runs = [&] {
+        const LiveWait waiting(arguments.common, "the newest commits to be read");
+        return WatchedRuns::open(arguments.runs, arguments.trust, options, common);
+    }();
+    clear_progress();
     if (!runs) return report_error(arguments.common, "dashboard", runs.error());
     const auto served = serve_dashboard(
         **runs, arguments.at, [&](int port) { announce(arguments, (*runs)->size(), port); });

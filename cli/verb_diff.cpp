@@ -7,6 +7,7 @@
 #include "layers.hpp"
 #include "schema_difference.hpp"
 #include "temporary_folder.hpp"
+#include "terminal.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -59,6 +60,7 @@ void print_differences(const Common& common, const FileReport& delta, double sec
         return;
     }
     if (common.quiet) return;
+    const Pager pager(common);
     if (same) {
         fmt::print("no differences in {}\n", counted(delta.total_elements, "element"));
         return;
@@ -90,7 +92,7 @@ int show(const DiffArguments& arguments) {
     if (!written) return tell_trouble(arguments.common, written.error());
     const auto delta = inspect(file);
     if (!delta) return tell_trouble(arguments.common, delta.error());
-    clear_progress(arguments.common);
+    clear_progress();
     print_differences(arguments.common, *delta, watch.seconds());
     return delta->changed_elements == 0 ? 0 : kDiffers;
 }
@@ -119,7 +121,11 @@ int run(const DiffArguments& arguments) {
 
 void add_common(Command& verb, Common& common, bool parallel) {
     verb.add_flag("--json", common.json, "Print the result as one line of JSON");
-    verb.add_flag("-q,--quiet", common.quiet, "Print nothing but errors");
+    common.verb = verb.name();
+    auto* quiet = verb.add_flag("-q,--quiet", common.quiet, "Print nothing but errors");
+    verb.add_flag("-v,--verbose", common.verbose,
+                  "Say on stderr what is asked of the store, and how long each part takes")
+        ->excludes(quiet);
     add_log_format(verb);
     if (parallel) {
         verb.add_option("--threads", common.threads, "Threads to use; one per core by default")
@@ -129,7 +135,7 @@ void add_common(Command& verb, Common& common, bool parallel) {
 
 void print_diff_report(const Common& common, const std::string& verb, const std::string& output,
                        const std::string& codec, const DiffReport& report, double seconds) {
-    clear_progress(common);
+    clear_progress();
     const double share = ratio(report.changed_elements, report.total_elements);
     const double bits = 8 * ratio(report.file_bytes, report.changed_elements);
     if (common.json) {

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "terminal.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -27,8 +29,10 @@ std::string verdict_of(const DoctorReport& report) {
         failed += (failed.empty() ? "" : ", ") + finding.name;
     }
     if (failed.empty() && report.exclusive_create) {
-        return "Fit for runs: conditional writes hold, and several writers are safe from each "
-               "other.";
+        return fmt::format(
+            "Fit for runs: conditional writes hold, and several writers are safe from each other. "
+            "{} tell that: a store that lets two win once in {} is caught 19 times in 20.",
+            counted(report.races, "race"), std::max<std::uint64_t>(report.races / 3, 1));
     }
     if (!only_creates) {
         return fmt::format("Not fit for runs: {} failed; the lines above say what to do.", failed);
@@ -38,9 +42,20 @@ std::string verdict_of(const DoctorReport& report) {
         failed.empty() && !tried ? "cannot be tried here" : "do not hold");
 }
 
+std::string verdict_word(Verdict verdict) {
+    const std::string word = fmt::format("{:7}", name_of(verdict));
+    switch (verdict) {
+        case Verdict::kPass: return coloured(Colour::kGreen, word);
+        case Verdict::kWarn: return coloured(Colour::kYellow, word);
+        case Verdict::kFail: return coloured(Colour::kRed, word);
+        case Verdict::kSkipped: return coloured(Colour::kDim, word);
+    }
+    return word;
+}
+
 void print_table(const DoctorReport& report) {
     for (const Finding& finding : report.findings) {
-        fmt::print("{:7}  {:18}  {}\n", name_of(finding.verdict), finding.name,
+        fmt::print("{}  {:18}  {}\n", verdict_word(finding.verdict), finding.name,
                    printable(finding.detail));
         if (!finding.cure.empty()) fmt::print("{:29}→ {}\n", "", printable(finding.cure));
     }
@@ -61,18 +76,9 @@ nlohmann::ordered_json as_json(const DoctorArguments& arguments, const DoctorRep
             {"verdict", verdict_of(report)},
             {"url", arguments.url},
             {"exclusive_create", report.exclusive_create},
+            {"races", report.races},
             {"findings", std::move(findings)},
             {"seconds", seconds}};
-}
-
-/// The bar counts bytes; probes are told by name.
-Progress probe_line(const Common& common) {
-    const Progress bar = progress_bar(common);
-    if (!bar) return {};
-    return [&common](std::string_view probe, std::uint64_t done, std::uint64_t total) {
-        clear_progress(common);
-        if (done < total) fmt::print(stderr, "probe {} of {}: {}", done + 1, total, probe);
-    };
 }
 
 int run(const DoctorArguments& arguments) {
@@ -84,7 +90,7 @@ int run(const DoctorArguments& arguments) {
     options.progress = probe_line(arguments.common);
     const auto report = examine(*location, options);
     if (!report) return report_error(arguments.common, "doctor", report.error());
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         print_json(as_json(arguments, *report, watch.seconds()));
     }

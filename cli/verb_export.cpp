@@ -18,7 +18,7 @@ struct ExportArguments {
 };
 
 Result<ExportReport> write_out(const ExportArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.maintenance.trust);
+    auto access = open_run(arguments.run, arguments.maintenance.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return std::unexpected(std::move(options).error());
@@ -29,7 +29,7 @@ int run(const ExportArguments& arguments) {
     const Stopwatch watch;
     const auto report = write_out(arguments);
     if (!report) return report_error(arguments.common, "export", report.error());
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         print_json({{"verb", "export"},
                     {"ok", true},

@@ -177,7 +177,7 @@ Result<std::unique_ptr<Replica>> open_replica(const FollowArguments& arguments) 
     options.keep = static_cast<std::size_t>(arguments.keep.value_or(options.keep));
     options.marker = arguments.mark;
     options.on_kept = [verb = arguments.verb](const std::string& what) {
-        fmt::print(stderr, "wisp {}: {}\n", verb, what);
+        tell(Level::kInfo, verb, what);
     };
     return open_snapshot_replica(*arguments.steps, options);
 }
@@ -188,7 +188,7 @@ struct Followed {
 };
 
 Result<Followed> follow(const FollowArguments& arguments, FollowReporter& reporter) {
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     const fs::path place = home_of(arguments);
     if (const auto apart = require_apart(access->where, place); !apart) {
@@ -214,6 +214,7 @@ Result<Followed> follow(const FollowArguments& arguments, FollowReporter& report
     options.accept_rewind = arguments.accept_rewind;
     options.max_staleness = arguments.max_staleness;
     options.until_step = arguments.until_step;
+    options.transfers = progress_bar(arguments.common);
     options.on_event = [&](const FollowEvent& event) -> Result<void> {
         audience->tell(event);
         return {};
@@ -248,10 +249,9 @@ int run(const FollowArguments& arguments) {
     const Stopwatch watch;
     FollowReporter reporter(arguments.common, arguments.verb);
     const auto followed = follow(arguments, reporter);
-    reporter.clear_line();
+    clear_progress();
     if (!followed) return report_error(arguments.common, arguments.verb, followed.error());
     const FollowReport& report = followed->report;
-    clear_progress(arguments.common);
     reporter.finish(report, interrupted(), watch.seconds());
     if (interrupted()) return 130;
     if (followed->command_failed) return exit_code(ErrorKind::kInvalid);

@@ -7,6 +7,7 @@
 
 #include "run_options.hpp"
 #include "verbs.hpp"
+#include "watched_store.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -41,13 +42,15 @@ BranchPoint parse_branch_point(const std::string& text) {
 }
 
 /// Racing writers are only safe from each other where a conditional write lets one of them win.
-Result<void> probe(const InitArguments& arguments, const Location& where) {
+Result<void> probe(const InitArguments& arguments) {
     if (arguments.single_writer || arguments.no_probe) return {};
+    const auto where = open_location(arguments.run);
+    if (!where) return std::unexpected(where.error());
     DoctorOptions options;
     options.quick = true;
-    options.progress = progress_bar(arguments.common);
-    const auto report = examine(where, options);
-    clear_progress(arguments.common);
+    options.progress = probe_line(arguments.common);
+    const auto report = examine(*where, options);
+    clear_progress();
     if (!report) return std::unexpected(report.error());
     for (const Finding& finding : report->findings) {
         if (finding.verdict != Verdict::kFail || finding.name.starts_with("create_")) continue;
@@ -64,7 +67,7 @@ Result<void> probe(const InitArguments& arguments, const Location& where) {
 }
 
 Result<InitReport> start(const InitArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     InitOptions options;
     options.run = access->options;
@@ -83,7 +86,7 @@ Result<InitReport> start(const InitArguments& arguments) {
         const BranchPoint point = parse_branch_point(arguments.branch_of);
         auto origin = open_location(point.url);
         if (!origin) return std::unexpected(std::move(origin).error());
-        options.branch_of = std::move(*origin);
+        options.branch_of = watched(std::move(*origin), arguments.common);
         options.branch_step = point.step;
     }
     // A run that is there already is refused without touching its store.
@@ -91,7 +94,7 @@ Result<InitReport> start(const InitArguments& arguments) {
         there || there.error().kind != ErrorKind::kNoRun) {
         return init_run(access->where, options);
     }
-    if (auto probed = probe(arguments, access->where); !probed) {
+    if (auto probed = probe(arguments); !probed) {
         return std::unexpected(std::move(probed).error());
     }
     return init_run(access->where, options);
@@ -100,6 +103,7 @@ Result<InitReport> start(const InitArguments& arguments) {
 int run(const InitArguments& arguments) {
     const auto report = start(arguments);
     if (!report) return report_error(arguments.common, "init", report.error());
+    clear_progress();
     const char* const mode = arguments.single_writer ? "single-writer" : "exclusive";
     if (arguments.common.json) {
         nlohmann::ordered_json line = {{"verb", "init"},

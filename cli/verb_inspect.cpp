@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "layers.hpp"
+#include "terminal.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -105,6 +106,7 @@ int run(const InspectArguments& arguments) {
     if (arguments.common.json) {
         print_as_json(*report, arguments);
     } else if (!arguments.common.quiet) {
+        const Pager pager(arguments.common);
         print_report(*report, arguments);
     }
     return 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run_options.hpp"
+#include "terminal.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -48,30 +49,40 @@ std::string note(const CommitSummary& line) {
     return text;
 }
 
+/// Most are deltas; what is none stands out.
+std::string kind_word(const CommitSummary& line) {
+    const std::string word = fmt::format("{:10}", name_of(line.kind));
+    return line.kind == CommitKind::kDelta ? word : coloured(Colour::kGreen, word);
+}
+
 void print_table(const std::vector<CommitSummary>& lines) {
     if (lines.empty()) {
         fmt::print("nothing was published yet\n");
         return;
     }
-    fmt::print("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}\n", "seq", "epoch", "step", "kind",
-               "changed", "bytes", "time (UTC)", "writer");
+    const std::string title =
+        fmt::format("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}", "seq", "epoch", "step",
+                    "kind", "changed", "bytes", "time (UTC)", "writer");
+    fmt::print("{}\n", coloured(Colour::kBold, title));
     for (const CommitSummary& line : lines) {
-        fmt::print("{:>8} {:>6} {:>8}  {:10} {:>12} {:>9}  {:19}  {}\n", line.seq, line.epoch,
-                   line.step, name_of(line.kind), human_count(line.changed_elements),
-                   bytes_text(line), human_time(line.time_ms), note(line));
+        fmt::print("{:>8} {:>6} {:>8}  {} {:>12} {:>9}  {:19}  {}\n", line.seq, line.epoch,
+                   line.step, kind_word(line), human_count(line.changed_elements), bytes_text(line),
+                   human_time(line.time_ms), note(line));
     }
 }
 
 int run(const LogArguments& arguments) {
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return report_error(arguments.common, "log", access.error());
     const auto lines = read_log(access->where, arguments.count, access->options);
     if (!lines) return report_error(arguments.common, "log", lines.error());
+    clear_progress();
     if (arguments.common.json) {
         nlohmann::ordered_json commits = nlohmann::ordered_json::array();
         for (const CommitSummary& line : *lines) commits.push_back(to_json(line));
         print_json({{"verb", "log"}, {"ok", true}, {"url", arguments.run}, {"commits", commits}});
     } else if (!arguments.common.quiet) {
+        const Pager pager(arguments.common);
         print_table(*lines);
     }
     return 0;

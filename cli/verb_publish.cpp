@@ -25,7 +25,7 @@ const std::vector<std::string> kRunOnlyPublishOptions = {
 
 Result<PublishReport> publish_to_trl(const PublishArguments& arguments,
                                      const Checkpoint& checkpoint) {
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto baseline = open_baseline(arguments, *access);
     if (!baseline) return std::unexpected(std::move(baseline).error());
@@ -71,7 +71,7 @@ int run_heartbeat(const PublishArguments& arguments) {
         arguments,
         [](Publisher& publisher, Replica&) -> Result<void> { return publisher.heartbeat(); });
     if (!beaten) return report_error(arguments.common, "publish", beaten.error());
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         print_json(
             {{"verb", "publish"}, {"ok", true}, {"url", arguments.run}, {"kind", "heartbeat"}});

@@ -64,7 +64,7 @@ int run(const ReportArguments& arguments) {
     const auto refuse = [&](const Error& error) {
         return report_error(arguments.common, "report", error);
     };
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return refuse(access.error());
     ViewOptions options = arguments.view;
     options.threads = arguments.common.threads;
@@ -76,6 +76,7 @@ int run(const ReportArguments& arguments) {
     if (const auto written = write_report(*everything, output); !written) {
         return refuse(written.error());
     }
+    clear_progress();
     std::error_code ignored;
     const std::uint64_t bytes = fs::file_size(output, ignored);
     const std::size_t commits = (*everything)["commits"].size();
@@ -88,9 +89,9 @@ int run(const ReportArguments& arguments) {
                     {"steps_in_detail", (*everything)["steps"].size()},
                     {"seconds", watch.seconds()}});
     } else if (!arguments.common.quiet) {
-        fmt::print("{}: {} commits, {} steps in detail, {}, in {}\n", printable(arguments.output),
-                   commits, (*everything)["steps"].size(), human_bytes(bytes),
-                   human_seconds(watch.seconds()));
+        fmt::print("{}: {}, {} in detail, {}, in {}\n", printable(arguments.output),
+                   counted(commits, "commit"), counted((*everything)["steps"].size(), "step"),
+                   human_bytes(bytes), human_seconds(watch.seconds()));
     }
     return 0;
 }

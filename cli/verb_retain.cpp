@@ -18,7 +18,7 @@ struct RetainArguments {
 };
 
 void print_retained(const RetainArguments& arguments, const RetainReport& report) {
-    clear_progress(arguments.common);
+    clear_progress();
     const bool dry = arguments.retain.dry_run;
     if (arguments.common.json) {
         print_json({{"verb", "retain"},
@@ -55,7 +55,7 @@ void print_retained(const RetainArguments& arguments, const RetainReport& report
 }
 
 int run(const RetainArguments& arguments) {
-    const auto access = open_run(arguments.run, arguments.maintenance.trust);
+    const auto access = open_run(arguments.run, arguments.maintenance.trust, arguments.common);
     if (!access) return report_error(arguments.common, "retain", access.error());
     const auto maintenance = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!maintenance) return report_error(arguments.common, "retain", maintenance.error());

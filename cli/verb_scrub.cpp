@@ -27,7 +27,7 @@ Result<ScrubReport> scrub(const ScrubArguments& arguments, bool replica) {
         return scrub_folder(arguments.target, arguments.common.threads,
                             progress_bar(arguments.common));
     }
-    auto access = open_run(arguments.target, arguments.maintenance.trust);
+    auto access = open_run(arguments.target, arguments.maintenance.trust, arguments.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto options = maintenance_options(arguments.maintenance, *access, arguments.common);
     if (!options) return std::unexpected(std::move(options).error());
@@ -36,7 +36,7 @@ Result<ScrubReport> scrub(const ScrubArguments& arguments, bool replica) {
 
 void print_scrubbed(const ScrubArguments& arguments, const ScrubReport& report, bool replica,
                     double seconds) {
-    clear_progress(arguments.common);
+    clear_progress();
     if (arguments.common.json) {
         nlohmann::ordered_json findings = nlohmann::ordered_json::array();
         for (const ScrubFinding& finding : report.findings) {

@@ -7,6 +7,7 @@
 
 #include "duration.hpp"
 #include "run_options.hpp"
+#include "terminal.hpp"
 #include "verbs.hpp"
 #include "verdict_json.hpp"
 #include "wisp/run_status.hpp"
@@ -78,6 +79,16 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, 
     return json;
 }
 
+std::string verdict_word(Severity severity) {
+    const std::string word(colour_of(severity));
+    switch (severity) {
+        case Severity::kOk: return coloured(Colour::kGreen, word);
+        case Severity::kWarning: return coloured(Colour::kYellow, word);
+        case Severity::kCritical: return coloured(Colour::kRed, word);
+    }
+    return word;
+}
+
 void print_head(const RunStatus& status) {
     if (!status.head) {
         fmt::print("head      nothing was published yet\n");
@@ -86,7 +97,7 @@ void print_head(const RunStatus& status) {
     const CommitSummary& head = *status.head;
     fmt::print("head      step {}, seq {}, epoch {}, {} ago by {}{}\n", head.step, head.seq,
                head.epoch, human_age(status.head_age_ms), printable(head.writer),
-               status.expired ? ", EXPIRED" : "");
+               status.expired ? coloured(Colour::kRed, ", EXPIRED") : "");
     fmt::print("state     {}\n", to_text(head.state));
 }
 
@@ -112,14 +123,14 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     fmt::print("{}: run {}, {}, {}{}\n", printable(url), printable(status.run),
                mode_name(status.mode), name_of(status.codec), signature_text(status, trust));
     const RunVerdict& verdict = status.verdict;
-    fmt::print("verdict   {}: {}\n", colour_of(verdict.severity), printable(verdict.text));
+    fmt::print("verdict   {}: {}\n", verdict_word(verdict.severity), printable(verdict.text));
     for (std::size_t i = 1; i < verdict.concerns.size(); ++i) {
-        fmt::print("          {}: {}\n", colour_of(verdict.concerns[i].severity),
+        fmt::print("          {}: {}\n", verdict_word(verdict.concerns[i].severity),
                    printable(verdict.concerns[i].text));
     }
     print_head(status);
     print_anchors(status);
-    fmt::print("merged    {} deltas\n", status.merged_deltas);
+    fmt::print("merged    {}\n", counted(status.merged_deltas, "delta"));
     fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored_bytes),
                counted(status.stored_objects, "object"), status.floor_seq);
     fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),
@@ -158,6 +169,7 @@ int refuse(const StatusArguments& arguments, const Error& error) {
     // Whether the run is well cannot be said of a store that does not answer, or of a wrong call.
     const bool unknown = error.kind == ErrorKind::kUnavailable || error.kind == ErrorKind::kInvalid;
     const RunVerdict verdict = verdict_of(error);
+    clear_progress();
     if (arguments.common.json) {
         report_error(arguments.common, "status", error);
     } else if (!arguments.common.quiet) {
@@ -169,16 +181,18 @@ int refuse(const StatusArguments& arguments, const Error& error) {
 int run(const StatusArguments& arguments) {
     VerdictLimits limits{std::nullopt, arguments.max_lag};
     if (arguments.max_age.count() > 0) limits.age_ms = arguments.max_age.count();
-    auto access = open_run(arguments.run, arguments.trust);
+    auto access = open_run(arguments.run, arguments.trust, arguments.common);
     if (!access) return refuse(arguments, access.error());
     // What is stored is no matter of health, and costs a listing of the bucket.
     const auto status = read_status(access->where, access->options, !arguments.check, limits);
     if (!status) return refuse(arguments, status.error());
+    clear_progress();
     if (arguments.common.json) {
         print_json(to_json(arguments.run, *status, !arguments.check));
     } else if (arguments.check && !arguments.common.quiet) {
         print_check(status->verdict, false, &*status);
     } else if (!arguments.common.quiet) {
+        const Pager pager(arguments.common);
         print_status(arguments.run, *status, arguments.trust);
     }
     return arguments.check ? static_cast<int>(status->verdict.severity) : 0;

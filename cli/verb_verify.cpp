@@ -47,7 +47,7 @@ int run(const VerifyArguments& arguments) {
             if (worst == 0) worst = code;
             continue;
         }
-        clear_progress(arguments.common);
+        clear_progress();
         if (arguments.common.json) {
             nlohmann::ordered_json line = {
                 {"verb", "verify"},

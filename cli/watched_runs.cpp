@@ -36,8 +36,9 @@ void keep_fresh(RunView& view, const std::stop_token& ended) {
 
 Result<std::unique_ptr<WatchedRuns>> WatchedRuns::open(const std::vector<std::string>& urls,
                                                        const TrustArguments& trust,
-                                                       const ViewOptions& options) {
-    std::unique_ptr<WatchedRuns> runs(new WatchedRuns(trust, options));
+                                                       const ViewOptions& options,
+                                                       const Common& common) {
+    std::unique_ptr<WatchedRuns> runs(new WatchedRuns(trust, options, common));
     std::optional<Error> first;
     for (const std::string& url : urls) {
         if (auto added = runs->add(url, true); !added && !first) first = added.error();
@@ -64,7 +65,7 @@ Result<std::unique_ptr<WatchedRuns>> WatchedRuns::open(const std::vector<std::st
 }
 
 Result<void> WatchedRuns::add(const std::string& url, bool or_prefix) {
-    auto access = open_run(url, trust_);
+    auto access = open_run(url, trust_, common_);
     if (!access) return std::unexpected(std::move(access).error());
     auto watched = std::make_unique<Watched>();
     watched->url = url;
@@ -82,7 +83,7 @@ Result<void> WatchedRuns::add(const std::string& url, bool or_prefix) {
 }
 
 Result<void> WatchedRuns::add_found(const std::string& prefix) {
-    const auto access = open_run(prefix, trust_);
+    const auto access = open_run(prefix, trust_, common_);
     if (!access) return std::unexpected(access.error());
     const auto names = find_runs(access->where, access->options);
     if (!names) return std::unexpected(names.error());

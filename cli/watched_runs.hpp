@@ -21,7 +21,8 @@ class WatchedRuns {
     /// read; a single one that cannot is its error.
     static Result<std::unique_ptr<WatchedRuns>> open(const std::vector<std::string>& urls,
                                                      const TrustArguments& trust,
-                                                     const ViewOptions& options);
+                                                     const ViewOptions& options,
+                                                     const Common& common);
 
     /// `runs`: one line each, with its `id`.
     Json overview() const;
@@ -35,8 +36,8 @@ class WatchedRuns {
         std::unique_ptr<RunView> view;
         std::jthread refresher;
     };
-    WatchedRuns(const TrustArguments& trust, const ViewOptions& options)
-        : trust_(trust), options_(options) {}
+    WatchedRuns(const TrustArguments& trust, const ViewOptions& options, const Common& common)
+        : trust_(trust), options_(options), common_(common) {}
 
     Result<void> add(const std::string& url, bool or_prefix);
     Result<void> add_found(const std::string& prefix);
@@ -44,6 +45,7 @@ class WatchedRuns {
 
     const TrustArguments trust_;
     const ViewOptions options_;
+    const Common common_;
     std::vector<std::string> prefixes_;
     mutable std::mutex mutex_;
     std::vector<std::unique_ptr<Watched>> runs_;  // never removed, so that ids stay

@@ -24,7 +24,7 @@ case $group in
     dashboard | docs) packages=("${python[@]}") ;;
     test)  packages=("${build[@]}" "${python[@]}" "${clang[@]}" "${style[@]}"
                      chromium
-                     python3-dev binutils libnuma1
+                     python3-dev binutils libnuma1 zsh fish less
                      faketime btrfs-progs e2fsprogs mount) ;;
     bench) packages=("${build[@]}" "${python[@]}" valgrind) ;;
     fuzz)  packages=("${build[@]}" "${clang[@]}" lld-19) ;;

@@ -57,6 +57,8 @@ struct FollowOptions {
     Milliseconds max_staleness = Milliseconds(0);
     /// Go no further than this step.
     std::optional<std::uint64_t> until_step;
+    /// Told of what is fetched, while it is; the replica's own options have one for the rest.
+    Progress transfers = {};
     /// What it fails with ends the call under way, whatever was being told.
     std::function<Result<void>(const FollowEvent&)> on_event;
 };

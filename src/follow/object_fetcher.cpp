@@ -107,8 +107,9 @@ class ObjectFetcher::Chunks {
     std::uint64_t total_ = 0;
 };
 
-ObjectFetcher::ObjectFetcher(const Location& run, fs::path folder, unsigned parallel)
-    : run_(run), folder_(std::move(folder)), parallel_(std::max(1U, parallel)) {}
+ObjectFetcher::ObjectFetcher(const Location& run, fs::path folder, unsigned parallel,
+                             TransferTally* tally)
+    : run_(run), folder_(std::move(folder)), parallel_(std::max(1U, parallel)), tally_(tally) {}
 
 Result<fs::path> ObjectFetcher::fetch(const StoredFile& file) {
     std::error_code error;
@@ -218,8 +219,12 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
     WISP_TRY(ordered_parallel<bool>(
         chunks.count(), parallel_,
         [&](std::uint64_t index, unsigned) -> Result<bool> {
-            if (done.contains(static_cast<std::uint32_t>(index))) return false;
             const Chunks::Chunk chunk = chunks[index];
+            TransferScope counted(tally_);
+            if (done.contains(static_cast<std::uint32_t>(index))) {
+                counted.complete(chunk.bytes);
+                return false;
+            }
             Bytes buffer(static_cast<std::size_t>(chunk.bytes));
             const std::string key = from.key(chunk.part->key);
             for (int attempt = 1;; ++attempt) {
@@ -236,6 +241,7 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
                 }
             }
             WISP_TRY(write_at(out, chunk.file_offset, buffer, partial));
+            counted.complete(chunk.bytes);
             return true;
         },
         [&](std::uint64_t index, bool fetched) -> Result<void> {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "base/transfer_tally.hpp"
 #include "log/commit.hpp"
 #include "wisp/control.hpp"
 #include "wisp/store.hpp"
@@ -35,8 +36,10 @@ Result<Location> place_of(const Location& run, const StoredFile& file);
 
 class ObjectFetcher {
   public:
-    /// `folder` is made when needed; what lies in it may be removed at any time between calls.
-    ObjectFetcher(const Location& run, std::filesystem::path folder, unsigned parallel);
+    /// `folder` is made when needed; what lies in it may be removed at any time between calls. What
+    /// arrives is added to `tally`, if there is one.
+    ObjectFetcher(const Location& run, std::filesystem::path folder, unsigned parallel,
+                  TransferTally* tally = nullptr);
 
     /// The local path. kGap when an object is gone, kCorrupt when what came is not of the size or
     /// not of the hash that its commit says: whoever asks again gets it anew. kNoSpace. Memory is
@@ -61,6 +64,7 @@ class ObjectFetcher {
     Location run_;
     std::filesystem::path folder_;
     unsigned parallel_;
+    TransferTally* tally_;
     FetchCounts counts_;
 };
 

@@ -66,8 +66,9 @@ ReplicaUpdater::ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRe
       replica_(replica),
       at_(at),
       options_(std::move(options)),
-      fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches),
-      slices_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches) {}
+      tally_("fetch", options_.progress),
+      fetcher_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches, &tally_),
+      slices_(log.where(), replica.scratch() / "fetched", options_.parallel_fetches, &tally_) {}
 
 Result<void> ReplicaUpdater::tell(Moved moved) {
     moved.fetched = fetcher_.take_counts() += slices_.take_counts();
@@ -109,6 +110,7 @@ Result<void> ReplicaUpdater::take(const LogEntry& next) {
     Moved moved;
     if (commit.delta) {
         const auto held = commit.delta->head ? replica_.held() : nullptr;
+        tally_.expect(commit.delta->bytes());
         WISP_ASSIGN(const fs::path delta, fetch_once(*commit.delta, held.get()));
         const Stopwatch timer;
         WISP_ASSIGN(const ApplyReport report, replica_.apply({delta}, after));
@@ -208,6 +210,7 @@ Result<bool> ReplicaUpdater::try_once(Lineage& history, const Aim& aim) {
 Result<void> ReplicaUpdater::carry_out(Lineage& history, const StateName& target,
                                        const FetchPlan& plan) {
     WISP_ASSIGN(const std::vector<WantedDelta> wanted, list_deltas(history, plan));
+    tally_.expect(plan.bytes);
     Moved moved;
     WISP_ASSIGN(const ReplicaRecord after, record_of(history, target));
     if (plan.start == FetchPlan::Start::kHere) {

@@ -32,6 +32,7 @@ struct ReplicaUpdaterOptions {
     std::function<Result<void>(const Moved&)> on_moved;
     /// Told what went wrong and is worked around, unless this fails.
     std::function<Result<void>(const Error&)> on_fault;
+    Progress progress = {};
 };
 
 /// Where to go. Asked before every try, since the run may have moved on meanwhile.
@@ -48,8 +49,7 @@ class ReplicaUpdater {
     ReplicaUpdater(const CommitLog& log, Replica& replica, ReplicaRecord& at,
                    ReplicaUpdaterOptions options);
 
-    /// By the one commit that follows where the replica stands; kWrongBase when it does not start
-    /// from there.
+    /// By the one commit that follows; kWrongBase when it does not start where the replica stands.
     Result<void> take(const LogEntry& next);
     /// By the cheapest way that works. The head aimed at is where the log is taken to have been
     /// followed to. False: it was to stay. kGap when no way is left.
@@ -113,6 +113,7 @@ class ReplicaUpdater {
     Replica& replica_;
     ReplicaRecord& at_;
     ReplicaUpdaterOptions options_;
+    TransferTally tally_;
     ObjectFetcher fetcher_;
     SliceFetcher slices_;
     std::set<std::string> avoid_;    // as in FetchPlanRequest
@@ -121,8 +122,7 @@ class ReplicaUpdater {
 };
 
 StateName state_of(const ReplicaRecord& record);
-/// The record of a replica that has taken in `entry`: how far the log was followed, and the state
-/// that it had before.
+/// Of a replica that has taken in `entry`: how far the log was followed, its state as before.
 ReplicaRecord record_past(const ReplicaRecord& before, const LogEntry& entry);
 /// The same, of one whose weights are the state of `entry`.
 ReplicaRecord record_at(const ReplicaRecord& before, const LogEntry& entry);

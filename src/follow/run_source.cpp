@@ -73,12 +73,15 @@ class RunSource : public FollowSource {
   private:
     ReplicaUpdaterOptions updater_options() {
         const FollowOptions& options = progress.options;
-        return {options.threads, options.parallel_fetches, options.base,
+        return {options.threads,
+                options.parallel_fetches,
+                options.base,
                 [this](const Moved& moved) {
                     last_pause_us_ = static_cast<std::int64_t>(moved.apply_seconds * 1e6);
                     return progress.tell_moved(moved);
                 },
-                [this](const Error& error) { return progress.tell_fault(error); }};
+                [this](const Error& error) { return progress.tell_fault(error); },
+                options.transfers};
     }
 
     bool is_refused_by_store() const {

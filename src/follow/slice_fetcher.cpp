@@ -114,8 +114,9 @@ std::vector<ByteRange> merge_ranges(std::vector<ByteRange> ranges) {
     return merged;
 }
 
-SliceFetcher::SliceFetcher(const Location& run, fs::path folder, unsigned parallel)
-    : run_(run), folder_(std::move(folder)), parallel_(std::max(1U, parallel)) {}
+SliceFetcher::SliceFetcher(const Location& run, fs::path folder, unsigned parallel,
+                           TransferTally* tally)
+    : run_(run), folder_(std::move(folder)), parallel_(std::max(1U, parallel)), tally_(tally) {}
 
 Result<fs::path> SliceFetcher::fetch(const StoredFile& file, const HeldSlices& held) {
     std::error_code error;
@@ -182,8 +183,10 @@ Result<void> SliceFetcher::fetch_tiles(const Location& from, const StoredFile& f
         [&](std::uint64_t index, unsigned) -> Result<std::uint64_t> {
             const ByteRange& piece = pieces[static_cast<std::size_t>(index)];
             Bytes buffer(static_cast<std::size_t>(piece.past - piece.first));
+            TransferScope counted(tally_);
             WISP_TRY(read_range(from, file, piece.first, buffer));
             WISP_TRY(write_at(out, piece.first, buffer, path));
+            counted.complete(buffer.size());
             return std::uint64_t{buffer.size()};
         },
         [&](std::uint64_t, std::uint64_t bytes) -> Result<void> {

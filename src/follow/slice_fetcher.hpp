@@ -28,7 +28,8 @@ std::vector<ByteRange> merge_ranges(std::vector<ByteRange> ranges);
 class SliceFetcher {
   public:
     /// As ObjectFetcher; they can share a folder.
-    SliceFetcher(const Location& run, std::filesystem::path folder, unsigned parallel);
+    SliceFetcher(const Location& run, std::filesystem::path folder, unsigned parallel,
+                 TransferTally* tally = nullptr);
 
     /// The local path, named `*.slices`; see DeltaChain::open(). `file` has a head. Failures as of
     /// ObjectFetcher::fetch().
@@ -44,6 +45,7 @@ class SliceFetcher {
     Location run_;
     std::filesystem::path folder_;
     unsigned parallel_;
+    TransferTally* tally_;
     FetchCounts counts_;
 };
 

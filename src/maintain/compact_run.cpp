@@ -62,9 +62,9 @@ class Compactor {
           options_(options),
           work_(std::move(work)),
           fetcher_(history.log().where(), work_ / "pieces", options.parallel),
-          uploader_(history.log().where(), options.parallel, kPartBytes),
+          uploader_(history.log().where(), options.parallel, kPartBytes, options.progress),
           updater_(history.log(), replica, at_,
-                   {options.threads, options.parallel, options.base, {}, {}}) {}
+                   {options.threads, options.parallel, options.base, {}, {}, options.progress}) {}
 
     /// Nothing when the piece is a single delta's, or holds no change.
     Result<std::optional<MergedDelta>> merge_piece(const Piece& piece) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/random.hpp"
+#include "base/stopwatch.hpp"
 #include "base/try.hpp"
 #include "base/without_throwing.hpp"
 #include "wisp/control.hpp"
@@ -82,7 +83,9 @@ Result<RaceVerdict> race_creates(const Location& scratch, const std::string& nam
     Random random(seed);
     const Bodies bodies = different_bodies(shape, random);
     RaceVerdict verdict;
-    while (verdict.rounds < shape.rounds) {
+    const Stopwatch timer;
+    const auto is_over = [&] { return shape.seconds > 0 && timer.seconds() > shape.seconds; };
+    while (verdict.rounds < shape.rounds && !(verdict.rounds > 0 && is_over())) {
         if (stopped()) return fail(ErrorKind::kUnavailable, "interrupted");
         const std::string key = scratch.key(fmt::format("{}/{}", name, verdict.rounds));
         WISP_ASSIGN(const Round round, run_round(*scratch.store, key, bodies));
@@ -93,7 +96,7 @@ Result<RaceVerdict> race_creates(const Location& scratch, const std::string& nam
         (void)scratch.store->remove(key);
         if (!verdict.conviction.empty()) return verdict;
     }
-    verdict.single_winner = verdict.undecided * 2 < shape.rounds;
+    verdict.single_winner = verdict.undecided * 2 < verdict.rounds;
     return verdict;
 }
 

@@ -15,6 +15,8 @@ struct RaceShape {
     /// caught in between.
     std::size_t body_bytes = 0;
     unsigned rounds = 1;
+    /// After this no further round begins; 0: all of them.
+    double seconds = 0;
 };
 
 struct RaceVerdict {

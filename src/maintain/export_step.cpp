@@ -40,6 +40,7 @@ Result<ExportReport> export_from(const CommitLog& log, const LogEntry& head,
         updater_options.threads = options.threads;
         updater_options.parallel_fetches = options.parallel;
         updater_options.base = options.base;
+        updater_options.progress = options.progress;
         updater_options.on_moved = [&](const Moved& moved) -> Result<void> {
             report.fetched_bytes += moved.fetched.bytes;
             report.fetched_objects += moved.fetched.objects;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <system_error>
 
@@ -110,6 +111,10 @@ class Scrubber {
                 if (!count) return std::unexpected(std::move(count).error());
                 hash.add(std::span(piece).first(*count));
                 at += *count;
+                if (options_.progress) {
+                    const std::uint64_t done = report_.bytes + at;
+                    options_.progress("scrub", done, std::max(done, listed_bytes_));
+                }
                 if (*count == piece.size() && at <= part.bytes) continue;
                 if (at != part.bytes || to_hex(hash.finish()) != part.sha256) {
                     found(part.key, "does not have the bytes its commit says", "publish an anchor");
@@ -118,7 +123,6 @@ class Scrubber {
             }
             ++report_.objects;
             report_.bytes += at;
-            if (options_.progress) options_.progress("scrub", report_.bytes, report_.bytes);
         }
         return {};
     }
@@ -126,22 +130,26 @@ class Scrubber {
     Result<void> read_objects() {
         if (commits_.empty()) return {};
         const Commit& newest = commits_.back().commit;
+        std::vector<const StoredFile*> files;
         for (const LogEntry& entry : commits_) {
             // Below the floor retention may be at work: what is gone there is meant to be gone.
             if (entry.commit.delta && entry.commit.seq >= newest.floor) {
-                WISP_TRY(read_file(*entry.commit.delta));
+                files.push_back(&*entry.commit.delta);
             }
         }
-        auto manifest = log_.manifest_of(commits_.back());
+        const auto manifest = log_.manifest_of(commits_.back());
         if (!manifest) {
             found("the manifest", manifest.error().text, "publish an anchor");
-            return {};
+        } else {
+            for (const AnchorEntry& anchor : manifest->anchors) {
+                for (const StoredFile& file : anchor.files) files.push_back(&file);
+            }
+            for (const MergedDelta& merged_delta : manifest->merged_deltas) {
+                files.push_back(&merged_delta.delta);
+            }
         }
-        for (const AnchorEntry& anchor : manifest->anchors) {
-            for (const StoredFile& file : anchor.files) WISP_TRY(read_file(file));
-        }
-        for (const MergedDelta& merged_delta : manifest->merged_deltas)
-            WISP_TRY(read_file(merged_delta.delta));
+        for (const StoredFile* file : files) listed_bytes_ += file->bytes();
+        for (const StoredFile* file : files) WISP_TRY(read_file(*file));
         return {};
     }
 
@@ -154,13 +162,15 @@ class Scrubber {
         FolderReplicaOptions folder_options;
         folder_options.threads = options_.threads;
         folder_options.durable = false;
+        folder_options.progress = options_.progress;
         WISP_ASSIGN(const auto replica,
                     open_folder_replica(work.path() / "replica", folder_options));
         WISP_TRY(replica->load());
         Lineage history(log_, head);
         ReplicaRecord at;
-        ReplicaUpdater updater(log_, *replica, at,
-                               {options_.threads, options_.parallel, options_.base, {}, {}});
+        ReplicaUpdater updater(
+            log_, *replica, at,
+            {options_.threads, options_.parallel, options_.base, {}, {}, options_.progress});
         ObjectFetcher fetcher(log_.where(), work.path() / "merged_deltas", options_.parallel);
         const auto arrive = [&](const StateName& state) -> Result<void> {
             if (const auto gone = updater.go(history, state); !gone) {
@@ -197,6 +207,7 @@ class Scrubber {
     ScrubReport report_;
     std::vector<LogEntry> commits_;
     std::set<std::string> seen_;
+    std::uint64_t listed_bytes_ = 0;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/limits.hpp"
+#include "base/parallel.hpp"
 #include "base/try.hpp"
 #include "log/heartbeat.hpp"
 #include "log/run_keys.hpp"
@@ -13,7 +14,7 @@
 namespace wisp {
 namespace {
 
-constexpr std::size_t kMostReplicas = 10'000;
+constexpr unsigned kReadsAtATime = 8;
 constexpr std::size_t kLongestId = 200;
 
 bool is_plain(std::string_view id) {
@@ -33,11 +34,14 @@ Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
     const std::string prefix = where.key(kReplicasPrefix);
     WISP_ASSIGN(const auto objects, where.store->list(prefix, "", kMostReplicas));
     std::vector<ReplicaHealth> replicas;
-    for (const ListedObject& object : objects) {
-        const auto bytes = read_whole(*where.store, object.key, limits::kSmallRecordBytes);
-        if (!bytes) continue;
-        const auto heartbeat = parse_heartbeat(as_text(*bytes));
-        if (!heartbeat || heartbeat->run != log.run()) continue;
+    const auto read = [&](std::uint64_t i, unsigned) -> Result<std::optional<Heartbeat>> {
+        const auto bytes = read_whole(*where.store, objects[i].key, limits::kSmallRecordBytes);
+        if (!bytes) return std::nullopt;
+        return parse_heartbeat(as_text(*bytes));
+    };
+    const auto take = [&](std::uint64_t i, std::optional<Heartbeat> heartbeat) -> Result<void> {
+        if (!heartbeat || heartbeat->run != log.run()) return {};
+        const ListedObject& object = objects[i];
         ReplicaHealth health;
         health.summary.id = object.key.substr(prefix.size());
         health.summary.seq = heartbeat->seq;
@@ -51,7 +55,9 @@ Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,
         health.pause_us = heartbeat->pause_us;
         health.every_ms = heartbeat->every_ms;
         replicas.push_back(std::move(health));
-    }
+        return {};
+    };
+    WISP_TRY(ordered_parallel<std::optional<Heartbeat>>(objects.size(), kReadsAtATime, read, take));
     return replicas;
 }
 

@@ -9,6 +9,8 @@
 
 namespace wisp {
 
+inline constexpr std::size_t kMostReplicas = 10'000;
+
 /// Everyone who left a heartbeat of this run; what cannot be read is passed over. `head` is what
 /// they are behind of, `now` the store's time.
 Result<std::vector<ReplicaHealth>> replica_health(const CommitLog& log,

@@ -1,5 +1,8 @@
-#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <ranges>
 
+#include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
 #include "follow/fetch_plan.hpp"
@@ -8,6 +11,7 @@
 #include "log/run_keys.hpp"
 #include "observe/commit_summary.hpp"
 #include "observe/newest_commits.hpp"
+#include "observe/read_ahead.hpp"
 #include "observe/replica_health.hpp"
 #include "wisp/control.hpp"
 #include "wisp/run_status.hpp"
@@ -17,17 +21,81 @@ namespace wisp {
 namespace {
 
 constexpr std::size_t kPage = 1000;
+constexpr int kLooksPastVoids = 4;
 
-/// Every object under a prefix, page by page.
-Result<void> for_each_object(const Location& where, const std::string& prefix,
-                             const std::function<Result<void>(const ListedObject&)>& take) {
+constexpr std::array kStoredPrefixes = {kAnchorsPrefix, kDeltasPrefix, kCommitsPrefix};
+
+struct Stored {
+    std::uint64_t objects = 0;
+    std::uint64_t bytes = 0;
+};
+
+/// What lies under a prefix, page by page.
+Result<Stored> stored_under(const Location& where, const std::string& prefix) {
+    Stored stored;
     std::string after;
     for (;;) {
         WISP_ASSIGN(const auto page, where.store->list(prefix, after, kPage));
-        for (const ListedObject& object : page) WISP_TRY(take(object));
-        if (page.size() < kPage) return {};
+        for (const ListedObject& object : page) {
+            ++stored.objects;
+            stored.bytes += object.info.size_bytes;
+        }
+        if (page.size() < kPage) return stored;
         after = page.back().key;
     }
+}
+
+Result<void> count_stored(const Location& where, RunStatus& status) {
+    return ordered_parallel<Stored>(
+        kStoredPrefixes.size(), kStoredPrefixes.size(),
+        [&](std::uint64_t i, unsigned) {
+            return stored_under(where, where.key(kStoredPrefixes[i]));
+        },
+        [&](std::uint64_t, Stored stored) -> Result<void> {
+            status.stored_objects += stored.objects;
+            status.stored_bytes += stored.bytes;
+            return {};
+        });
+}
+
+/// What is asked for whatever the run turns out to be.
+void expect_first(ReadAhead& ahead, const Location& where, bool count_objects) {
+    ahead.expect(where.key(kRunKey));
+    // Once to know which commits will be asked for, once to find the head.
+    ahead.expect(where.key(kLatestKey));
+    ahead.expect(where.key(kLatestKey));
+    ahead.expect_list(where.key(kReplicasPrefix), "", kMostReplicas);
+    ahead.expect_list(where.key(kReplicasPrefix), "", kMostReplicas);
+    ahead.expect_now();
+    ahead.expect(where.key(branch_key(1)));
+    ahead.expect_list(where.key(kBranchesPrefix), where.key(branch_key(0)), kPage);
+    if (!count_objects) return;
+    for (const std::string_view prefix : kStoredPrefixes) {
+        ahead.expect_list(where.key(prefix), "", kPage);
+    }
+}
+
+/// The commits around the head and the heartbeats, by what the first answers say.
+Result<void> expect_commits(ReadAhead& ahead, const CommitLog& log, bool judged) {
+    const Location& where = log.where();
+    WISP_ASSIGN(const std::uint64_t hint, log.hinted_seq());
+    const auto expect = [&](std::uint64_t seq) {
+        if (seq >= log.first_seq()) ahead.expect(where.key(commit_key(seq)));
+    };
+    if (hint > 0) {
+        expect(hint);
+        expect(hint + 1);
+        for (std::uint64_t i = 1; judged && i < std::min<std::uint64_t>(kJudgedCommits, hint);
+             ++i) {
+            expect(hint - i);
+        }
+        // Of a signed run some are looked at for their certificates, too.
+        for (std::uint64_t i = 1; log.is_signed() && i <= 16 && i < hint; i *= 2) expect(hint - i);
+    }
+    const auto replicas = where.store->list(where.key(kReplicasPrefix), "", kMostReplicas);
+    if (!replicas) return {};
+    for (const ListedObject& object : *replicas) ahead.expect(object.key);
+    return {};
 }
 
 /// Of a log that cannot be read down from its head, the verdict says so; the rest is still true.
@@ -58,13 +126,15 @@ Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t
     WISP_ASSIGN(const auto head, log.head());
     std::vector<CommitSummary> lines;
     if (!head) return lines;
-    Lineage history(log, *head);
-    lines.push_back(summary_of(*head));
-    for (LogEntry at = *head; lines.size() < count;) {
-        WISP_ASSIGN(auto before, history.before(at));
-        if (!before) break;
-        at = std::move(*before);
-        lines.push_back(summary_of(at));
+    std::uint64_t slots = count;
+    for (int looks = 0; looks < kLooksPastVoids && lines.size() < count; ++looks, slots *= 2) {
+        WISP_ASSIGN(const auto entries, newest_commits(log, *head, 0, slots));
+        lines.clear();
+        for (const HistoryEntry& entry : entries | std::views::reverse) {
+            if (lines.size() < count) lines.push_back(entry.commit);
+        }
+        // Only in a signed one slots can be void, so that as many hold fewer commits.
+        if (!log.is_signed() || slots >= head->commit.seq) break;
     }
     return lines;
 }
@@ -82,10 +152,16 @@ Result<Codec> read_codec(const Location& where, const RunOptions& options) {
     return log.record().codec;
 }
 
-Result<RunStatus> read_status(const Location& where, const RunOptions& options, bool count_objects,
+Result<RunStatus> read_status(const Location& given, const RunOptions& options, bool count_objects,
                               const std::optional<VerdictLimits>& limits) {
     const StopScope scope(options.stop);
+    // By itself each request waits for the one before; most need not.
+    const auto ahead = std::make_shared<ReadAhead>(given.store);
+    Location where = given;
+    where.store = ahead;
+    expect_first(*ahead, where, count_objects);
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
+    WISP_TRY(expect_commits(*ahead, log, limits.has_value()));
     RunStatus status;
     status.run = log.run();
     status.codec = log.record().codec;
@@ -93,6 +169,9 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options, 
     status.is_signed = log.is_signed();
     for (const PublicKey& root : log.record().roots) status.roots.push_back(root.id());
     WISP_ASSIGN(const auto head, log.head());
+    if (head && !head->commit.manifest) {
+        ahead->expect(where.key(commit_key(head->commit.manifest_at.seq)));
+    }
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
     if (head) {
         status.head = summary_of(*head);
@@ -125,15 +204,7 @@ Result<RunStatus> read_status(const Location& where, const RunOptions& options, 
             if (!pin.keys.empty()) status.branches.push_back(pin.run);
         }
     }
-    if (!count_objects) return status;
-    for (const std::string_view prefix : {kAnchorsPrefix, kDeltasPrefix, kCommitsPrefix}) {
-        WISP_TRY(for_each_object(where, where.key(prefix),
-                                 [&](const ListedObject& object) -> Result<void> {
-                                     ++status.stored_objects;
-                                     status.stored_bytes += object.info.size_bytes;
-                                     return {};
-                                 }));
-    }
+    if (count_objects) WISP_TRY(count_stored(where, status));
     return status;
 }
 

@@ -35,7 +35,7 @@ RunWriter::RunWriter(CommitLog log, fs::path folder, const WriterOptions& option
       folder_(std::move(folder)),
       options_(options),
       uploader_(log_.where(), options.parallel_uploads,
-                std::max<std::uint64_t>(1, options.part_bytes)),
+                std::max<std::uint64_t>(1, options.part_bytes), options.progress),
       writer_(this_writer()) {}
 
 Result<std::unique_ptr<RunWriter>> RunWriter::open(CommitLog log, fs::path folder,

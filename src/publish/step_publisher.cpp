@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
 #include <system_error>
 
 #include "base/file.hpp"
@@ -16,9 +17,24 @@
 
 namespace wisp {
 namespace fs = std::filesystem;
+namespace {
+
+/// One step may be on its way to the bucket while the next is prepared on another thread.
+Progress one_at_a_time(Progress told) {
+    if (!told) return {};
+    return [told = std::move(told), mutex = std::make_shared<std::mutex>()](
+               std::string_view phase, std::uint64_t done, std::uint64_t total) {
+        const std::scoped_lock lock(*mutex);
+        told(phase, done, total);
+    };
+}
+
+}  // namespace
 
 Result<std::unique_ptr<StepPublisher>> StepPublisher::open(const Location& run, Replica& baseline,
-                                                           const PublishOptions& options) {
+                                                           const PublishOptions& given) {
+    PublishOptions options = given;
+    options.progress = one_at_a_time(given.progress);
     WISP_ASSIGN(CommitLog log, CommitLog::open(run, options.run));
     WISP_ASSIGN(auto writer, RunWriter::open(std::move(log), baseline.scratch(), options));
     std::unique_ptr<StepPublisher> steps(new StepPublisher(std::move(writer), baseline, options));
@@ -46,6 +62,7 @@ Result<void> StepPublisher::follow_head() {
     follow.threads = options_.threads;
     follow.parallel_fetches = options_.parallel_uploads;
     follow.base = options_.public_base;
+    follow.transfers = options_.progress;
     // Steps may be prepared meanwhile: the lock is held while the baseline moves, not while
     // fetching.
     GuardedReplica guarded(baseline_, baseline_mutex_, behind_);

@@ -49,6 +49,7 @@ Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::stri
                 StoredHead{*head, to_hex(sha256(bytes.first(static_cast<std::size_t>(*head))))};
         }
     }
+    tally_->expect(bytes.size());
     WISP_TRY(ordered_parallel<UploadedPart>(
         count, parallel_,
         [&](std::uint64_t index, unsigned) -> Result<UploadedPart> {
@@ -56,6 +57,7 @@ Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::stri
             const auto part = bytes.subspan(
                 begin, std::min(bytes.size() - begin, static_cast<std::size_t>(part_bytes_)));
             UploadedPart done;
+            TransferScope counted(tally_.get());
             done.part.bytes = part.size();
             done.part.sha256 = to_hex(sha256(part));
             const PartNumber number{static_cast<std::size_t>(index),
@@ -63,6 +65,7 @@ Result<StoredFile> Uploader::upload(const std::filesystem::path& path, std::stri
             done.part.key = name_key({step, epoch, done.part.sha256, number});
             WISP_ASSIGN(done.reused, is_there(done.part));
             if (!done.reused) WISP_TRY(run_.store->put(run_.key(done.part.key), part));
+            counted.complete(part.size());
             return done;
         },
         [&](std::uint64_t, UploadedPart done) -> Result<void> {

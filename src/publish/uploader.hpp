@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "base/transfer_tally.hpp"
 #include "log/commit.hpp"
 #include "log/run_keys.hpp"
 #include "wisp/store.hpp"
@@ -22,8 +24,12 @@ struct UploadCounts {
 class Uploader {
   public:
     /// Files larger than `part_bytes` become several objects.
-    Uploader(const Location& run, unsigned parallel, std::uint64_t part_bytes)
-        : run_(run), parallel_(parallel), part_bytes_(part_bytes) {}
+    Uploader(const Location& run, unsigned parallel, std::uint64_t part_bytes,
+             Progress progress = {})
+        : run_(run),
+          parallel_(parallel),
+          part_bytes_(part_bytes),
+          tally_(std::make_unique<TransferTally>("upload", std::move(progress))) {}
 
     using NameKey = std::function<std::string(const ObjectName&)>;
     Result<StoredFile> upload(const std::filesystem::path& file, std::string name,
@@ -37,6 +43,7 @@ class Uploader {
     Location run_;
     unsigned parallel_;
     std::uint64_t part_bytes_;
+    std::unique_ptr<TransferTally> tally_;  // an uploader can be moved, a tally not
     UploadCounts counts_;
 };
 

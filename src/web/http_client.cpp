@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/transfer_tally.hpp"
 #include "web/ca_bundle.hpp"
 #include "web/http_limits.hpp"
 #include "web/http_url.hpp"
@@ -66,6 +67,7 @@ struct Exchange {
     bool too_long = false;
     bool sent = false;
     bool sent_again = false;
+    std::int64_t told_moved = 0;
 };
 
 std::string lower(std::string_view text) {
@@ -127,11 +129,23 @@ std::size_t on_body(char* data, std::size_t one, std::size_t count, void* user) 
     return size;
 }
 
-int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-    const auto& exchange = *static_cast<const Exchange*>(user);
+bool is_to_end(const Exchange& exchange) {
     const HttpRequest& request = *exchange.request;
     const bool ended = request.ended != nullptr && request.ended->load();
-    return ended || (!request.despite_stop && stopped()) ? 1 : 0;
+    return ended || (!request.despite_stop && stopped());
+}
+
+/// Only bodies count: what was asked to be moved.
+void tell_moved(Exchange& exchange, std::int64_t bytes) {
+    if (bytes == exchange.told_moved) return;
+    TransferScope::moved(bytes - exchange.told_moved);
+    exchange.told_moved = bytes;
+}
+
+int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t sent) {
+    auto& exchange = *static_cast<Exchange*>(user);
+    tell_moved(exchange, sent + static_cast<std::int64_t>(exchange.response.into_bytes));
+    return is_to_end(exchange) ? 1 : 0;
 }
 
 /// Asked on each connection that the request is about to be written to.
@@ -234,7 +248,7 @@ CURLcode run_exchange(Handle& handle, Exchange& exchange) {
             break;
         }
         if (running == 0) break;
-        if (on_progress(&exchange, 0, 0, 0, 0) != 0) {
+        if (is_to_end(exchange)) {
             code = CURLE_ABORTED_BY_CALLBACK;
             break;
         }
@@ -353,6 +367,8 @@ Result<HttpResponse> HttpClient::perform(const HttpRequest& request) {
     const CURLcode code = run_exchange(*handle, exchange);
     curl_easy_getinfo(handle->curl, CURLINFO_RESPONSE_CODE, &exchange.response.status);
     pool_->give_back(std::move(handle));
+    // What was refused moves again, if somebody tries again.
+    if (code != CURLE_OK || exchange.response.status >= 300) tell_moved(exchange, 0);
     if (code != CURLE_OK) {
         return std::unexpected(transport_error(code, exchange, problem, ca_setting_));
     }

@@ -1,4 +1,4 @@
-"""The manners of the command line: help, JSON, silence, completion, and the choice of kernel."""
+"""The manners of the command line: help, JSON, silence, and the choice of kernel."""
 
 import json
 import subprocess
@@ -178,31 +178,6 @@ def test_file_names_that_look_like_options_or_hold_spaces_work(pair, tmp_path):
     for name in ("a delta (1).safetensors", "-delta.safetensors"):
         wisp("diff", pair.old, pair.new, f"--output={name}", cwd=tmp_path)
         assert wisp("inspect", "--json", "--", name, cwd=tmp_path).json["kind"] == "delta"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_verb_and_option(shell):
-    script = wisp("completion", shell).out
-    for word in (*VERBS, "in-place", "until-step", "codec", "quick", "tensors", "base"):
-        assert word in script, word
-
-
-def complete(script, words):
-    """What bash offers for the last of these words."""
-    listing = " ".join(f"'{w}'" for w in words)
-    program = (f"{script}\nCOMP_WORDS=({listing}); COMP_CWORD={len(words) - 1}\n_wisp\n"
-               'printf "%s\\n" "${COMPREPLY[@]}"')
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-def test_bash_completion_parses_and_offers_the_right_words():
-    script = wisp("completion", "bash").out
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert set(VERBS) <= complete(script, ["wisp", ""])
-    assert complete(script, ["wisp", "app"]) == {"apply"}
-    assert "--in-place" in complete(script, ["wisp", "apply", "--i"])
-    assert complete(script, ["wisp", "diff", "--codec", "g"]) == {"gap"}
 
 
 def test_verbs_written_over_a_full_standard_output_do_not_claim_success(chain):

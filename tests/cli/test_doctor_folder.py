@@ -1,8 +1,10 @@
 """`wisp doctor` on a folder."""
 
 import os
+import re
 
 import run_wisp
+import slow_s3
 
 
 def test_accepts_a_folder_and_leaves_it_empty(tmp_path):
@@ -19,6 +21,24 @@ def test_speaks_json(tmp_path):
     details = {finding["name"]: finding["detail"] for finding in report["findings"]}
     assert "is caught 19 times in 20" in details["create_racing"], "it says how sure it is"
     assert {finding["name"] for finding in report["findings"]} >= {"write", "ranges", "listing"}
+
+
+def test_catches_a_store_that_looks_first_and_writes_later():
+    with slow_s3.SlowS3() as server:
+        server.looks_first = True
+        done = run_wisp.run("doctor", "s3://bucket/runs", "--json", env=server.environment())
+        assert done.code == 16, done
+        found = {finding["name"]: finding for finding in done.json["findings"]}
+        assert found["create_large"]["verdict"] == "fail", "small objects never show it"
+        assert "told that they created the same object" in found["create_large"]["detail"]
+        assert found["create_racing"]["detail"] == "conditional writes do not hold, as was found above"
+        assert done.json["verdict"].startswith("Fit for runs of one writer only")
+        assert not server.objects, "nothing is left behind"
+
+
+def test_says_how_sure_it_is(tmp_path):
+    last = run_wisp.wisp("doctor", tmp_path, "--quick").out.splitlines()[-1]
+    assert re.search(r"\d+ races tell that: .* once in \d+ is caught 19 times in 20", last), last
 
 
 def test_refuses_an_address_it_does_not_know():

@@ -237,7 +237,7 @@ def loads_beside_a_follower(tmp_path: Path, into: str, read: str, loads: int) ->
     (tmp_path / "config").mkdir()
     trainer = StepPublisher(run, tmp_path / "config")
     follow = subprocess.Popen(
-        [TREE / WISP_BIN, "follow", run, "--into", tmp_path / into, "--poll", "5ms", "--keep", "40"]
+        [TREE / WISP_BIN, "follow", run, "--into", tmp_path / into, "--poll", "5ms", "--keep", "400"]
         if "{step}" in into
         else [TREE / WISP_BIN, "follow", run, "--into", tmp_path / into, "--poll", "5ms"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -39,7 +40,11 @@ def test_accepts_a_server_that_holds(good):
     code, report = doctor(good)
     assert code == 0, report
     assert report["ok"] and report["exclusive_create"]
-    assert set(verdicts(report).values()) == {"pass"}, report
+    found = verdicts(report)
+    # On a machine that is busy 17 MB may take too long to race with; that is said, too.
+    assert found.pop("create_large") in ("pass", "skipped") and set(found.values()) == {"pass"}, report
+    assert re.search(r"\d+ races tell that: .* is caught 19 times in 20", report["verdict"])
+    assert report["races"] >= 200
     assert objects_left(good) == []
 
 
@@ -57,7 +62,7 @@ def test_convicts_a_server_that_lets_interleaved_writes_win():
         found = verdicts(report)
         assert found["create_twice"] == "pass", "one request at a time it behaves"
         assert report["verdict"].startswith("Fit for runs of one writer only")
-        assert "fail" in (found["create_interleaved"], found["create_racing"])
+        assert "fail" in (found["create_interleaved"], found["create_racing"], found["create_large"])
         assert objects_left(server) == []
 
 

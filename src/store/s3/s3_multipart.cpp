@@ -8,6 +8,7 @@
 
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "base/transfer_tally.hpp"
 #include "base/try.hpp"
 #include "store/s3/s3_error.hpp"
 #include "store/s3/s3_xml.hpp"
@@ -113,9 +114,11 @@ Result<void> put_in_parts(S3Client& client, const std::string& key,
     const std::uint64_t count = (bytes.size() + part_bytes - 1) / part_bytes;
     WISP_ASSIGN(const std::string id, begin_upload(client, key));
     std::vector<std::string> etags;
+    TransferScope* const counted = TransferScope::innermost();
     Result<void> done = ordered_parallel<std::string>(
         count, client.settings().parallel_parts,
         [&](std::uint64_t i, unsigned) {
+            const TransferScope handed_on(counted);
             const std::uint64_t first = i * part_bytes;
             const std::uint64_t size = std::min<std::uint64_t>(part_bytes, bytes.size() - first);
             return send_part(

@@ -1,0 +1,71 @@
+// A store that is asked before the answers are needed: requests that do not depend on each other
+// are under way at once, whatever order the code that reads them has.
+//
+// Each expected answer serves one call, the next call asks again: whoever looks twice because a
+// reply seemed wrong does look twice. Everything else goes to the store itself. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "wisp/control.hpp"
+#include "wisp/store.hpp"
+
+namespace wisp {
+
+class ReadAhead : public Store {
+  public:
+    explicit ReadAhead(std::shared_ptr<Store> store);
+    /// Gives up what was not begun, and waits for the rest.
+    ~ReadAhead() override;
+
+    /// read_whole() of this object is going to be asked for.
+    void expect(const std::string& key);
+    void expect_list(const std::string& prefix, const std::string& after, std::size_t limit);
+    void expect_now();
+
+    std::string label() const override { return store_->label(); }
+    std::string bucket() const override { return store_->bucket(); }
+    Result<void> put(const std::string& key, std::span<const std::byte> bytes) override;
+    Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override;
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override;
+    Result<ObjectInfo> head(const std::string& key) override { return store_->head(key); }
+    Result<void> remove(const std::string& key) override { return store_->remove(key); }
+    Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
+                                           std::size_t limit) override;
+    Result<std::int64_t> now_ms() override;
+    bool creates_exclusively() const override { return store_->creates_exclusively(); }
+    StoreTerms terms() const override { return store_->terms(); }
+
+  private:
+    using Bytes = Result<std::vector<std::byte>>;
+    using Listing = Result<std::vector<ListedObject>>;
+    using ListKey = std::tuple<std::string, std::string, std::size_t>;
+
+    template <class T>
+    std::future<T> ask(std::function<T()> request);
+    void work();
+
+    std::shared_ptr<Store> store_;
+    const StopScope* scope_;
+    std::mutex mutex_;
+    std::condition_variable news_;
+    bool ended_ = false;
+    std::deque<std::function<void()>> waiting_;
+    std::multimap<std::string, std::future<Bytes>> objects_;
+    std::multimap<ListKey, std::future<Listing>> listings_;
+    std::deque<std::future<Result<std::int64_t>>> times_;
+    std::vector<std::jthread> threads_;  // last: they use what is above
+};
+
+}  // namespace wisp
