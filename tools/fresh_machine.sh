@@ -43,8 +43,11 @@ binfmt=/proc/sys/fs/binfmt_misc
 registered=
 register_qemu() {
     local name
-    [[ $architecture != "$(dpkg --print-architecture)" ]] || return 0
-    case $architecture in arm64) name=qemu-aarch64 ;; *) die "no qemu is known for $architecture" ;; esac
+    [[ $verb == aarch64 || $architecture != "$(dpkg --print-architecture)" ]] || return 0
+    case $verb:$architecture in
+        aarch64:* | *:arm64) name=qemu-aarch64 ;;
+        *) die "no qemu is known for $architecture" ;;
+    esac
     [[ -f /usr/lib/binfmt.d/$name.conf ]] || die "needs qemu: apt-get install qemu-user-static"
     [[ -e $binfmt/register ]] || mount -t binfmt_misc binfmt_misc $binfmt
     [[ ! -e $binfmt/$name ]] || return 0
