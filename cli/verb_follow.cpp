@@ -14,8 +14,8 @@
 #include "metrics.hpp"
 #include "process_stop.hpp"
 #include "run_options.hpp"
-#include "service_manager.hpp"
 #include "step_command.hpp"
+#include "systemd_notice.hpp"
 #include "verbs.hpp"
 
 namespace wisp::cli {
@@ -109,7 +109,7 @@ class Audience {
         if (news && log_) write_log(event);
         const bool moved =
             event.kind == FollowEvent::Kind::kApplied || event.kind == FollowEvent::Kind::kJoined;
-        if (news) tell_manager(event);
+        if (news) tell_systemd(event);
         if (!moved || arguments_->on_step.empty()) return;
         const fs::path folder =
             arguments_->steps ? place_ / arguments_->steps->name_of(event.step) : place_;
@@ -123,15 +123,15 @@ class Audience {
     Audience(const FollowArguments& arguments, fs::path place, FollowReporter& reporter)
         : arguments_(&arguments), place_(std::move(place)), reporter_(&reporter) {}
 
-    /// Ready is a replica that holds a step, or has found that there is none yet: that can take hours,
-    /// for which no machine should wait with its start.
-    void tell_manager(const FollowEvent& event) {
+    /// Ready is a replica that holds a step, or has found that there is none yet: that can take
+    /// hours, for which no machine should wait with its start.
+    void tell_systemd(const FollowEvent& event) {
         const bool holds = event.state != StateDigest{};
         const bool waits = event.kind == FollowEvent::Kind::kWaiting;
         std::string lines = holds ? fmt::format("STATUS=step {}, seq {}", event.step, event.seq)
                                   : "STATUS=waiting for the first step";
         if ((holds || waits) && !std::exchange(ready_, true)) lines += "\nREADY=1";
-        tell_service_manager(lines);
+        notify_systemd(lines);
     }
 
     void write_log(const FollowEvent& event) {

@@ -7,6 +7,6 @@ namespace wisp::cli {
 
 /// Sends lines such as "READY=1" to the socket that $NOTIFY_SOCKET names. Without one, or when it
 /// cannot be reached, nothing happens: the work matters more than who hears of it.
-void tell_service_manager(std::string_view lines);
+void notify_systemd(std::string_view lines);
 
 }  // namespace wisp::cli

@@ -1,4 +1,4 @@
-#include "service_manager.hpp"
+#include "systemd_notice.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,7 +11,7 @@
 
 namespace wisp::cli {
 
-void tell_service_manager(std::string_view lines) {
+void notify_systemd(std::string_view lines) {
     const char* const named = std::getenv("NOTIFY_SOCKET");
     const std::string path = named != nullptr ? named : "";
     sockaddr_un address{};
