@@ -20,6 +20,10 @@ sys.path[:0] = [SHARED, HERE]
 # Ray's workers, and servers in them, import what this process does.
 os.environ["PYTHONPATH"] = os.pathsep.join([SHARED, HERE, os.environ.get("PYTHONPATH", "")])
 
+from vllm_server import ENVIRONMENT  # noqa: E402
+
+os.environ.update(ENVIRONMENT)
+
 
 def documented(page: str, index: int, **places: str) -> Any:
     """A YAML block of a page under doc/frameworks, with addresses of the test's in it."""
@@ -46,8 +50,9 @@ def ray_session(tmp_path: Path) -> Iterator[Any]:
 
     folder = tempfile.mkdtemp(prefix="wr-")  # sockets in it must have short names
     patiently(
-        lambda: ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100 << 20,
-                         log_to_driver=False, _temp_dir=folder)
+        # The devices are counted only: verl's replicas ask for one, and then run on a CPU.
+        lambda: ray.init(num_cpus=8, num_gpus=2, include_dashboard=False,
+                         object_store_memory=100 << 20, log_to_driver=False, _temp_dir=folder)
     )  # fmt: skip
     yield ray
     ray.shutdown()

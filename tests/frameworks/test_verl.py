@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +142,44 @@ def test_real_vllm_servers_are_switched_and_one_is_killed_and_back(
     finally:
         for server in servers:
             server.close()
+
+
+#: What a small model on a CPU needs of verl, beside what the page says.
+SMALL = {
+    "dtype": "bfloat16", "enforce_eager": True, "max_model_len": 256, "max_num_seqs": 4,
+    "load_format": "auto", "free_cache_engine": False, "enable_sleep_mode": False,
+    "tensor_model_parallel_size": 1, "prompt_length": 64, "response_length": 64,
+}  # fmt: skip
+
+
+def test_verls_own_replica_serves_every_step(
+    ray_session: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Its vLLMReplica and the server in it, as the page configures them: only the device is missing."""
+    from omegaconf import OmegaConf
+    from verl.workers.config import HFModelConfig
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
+
+    from wisp.verl.rollout_servers import WispCheckpointEngineManager
+
+    told = documented("verl.md", 1, s3__bucket_run=str(tmp_path / "run")).actor_rollout_ref.rollout
+    config = omega_conf_to_dataclass(OmegaConf.merge(told, SMALL), RolloutConfig)
+    engine = config.checkpoint_engine
+    engine.engine_kwargs["wisp"]["timeout"] = 120
+    replica = vLLMReplica(0, config, HFModelConfig(path=str(tiny_model)), gpus_per_node=1)
+    asyncio.run(replica.init_standalone())
+    actor = group(ActorWorker, 1, engine, str(tiny_model))
+    manager = WispCheckpointEngineManager(engine, actor, [replica])
+
+    def ask(path: str, body: bytes | None = None) -> Any:
+        request = urllib.request.Request(f"http://{replica.server_address}{path}", body)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    for step in (1, 2):
+        actor.train(step, 0.004)
+        figures = manager.update_weights(global_steps=step)
+        assert (figures["wisp/step"], figures["wisp/servers"]) == (step, 1)
+        assert ask("/wisp/status")["served"] == step
+        assert ask("/wisp/verify", b"{}")["differing"] == 0
+    manager.server_switch.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 import pytest
@@ -9,13 +10,14 @@ from vllm_server import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
 torch = pytest.importorskip("torch")
-pytest.importorskip("vllm")
+vllm = pytest.importorskip("vllm")
 
 from byte_model import save_tiny_qwen3  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from vllm_process import VllmServer, expected_checksums  # noqa: E402
+from vllm_process import VllmServer, expected_checksums, where_there_is  # noqa: E402
 
 import wisp  # noqa: E402
+import wisp.vllm  # noqa: E402
 from wisp.engine import Driver  # noqa: E402
 
 
@@ -47,6 +49,7 @@ def test_a_server_is_driven_to_each_step(served, tmp_path):
                     assert "staged" in report.phases  # by wisp's own routes
                     assert server.post("/wisp/verify")["differing"] == 0
                     assert server.get("/wisp/status")["served"] == step
+                    assert where_there_is(lambda: server.weight_version) in (None, str(step))
                     train(step + 1)
             answer = server.post(
                 "/v1/completions",
@@ -61,17 +64,15 @@ def test_a_server_is_driven_to_each_step(served, tmp_path):
             server.post("/resume")
             assert server.get("/wisp/status")["served"] == 3
             assert server.post("/wisp/verify")["differing"] == 0
-        wanted = expected_checksums(weights)
-        found = _checksums(server)
-        assert found is None or found == wanted
+        assert where_there_is(server.checksums) in (None, expected_checksums(weights))
     finally:
         server.kill()
     assert "cannot be had" not in server.tail()
 
 
-def _checksums(server):
-    """None: this version of vLLM has no such route."""
-    try:
-        return server.checksums()
-    except OSError:
-        return None
+def test_the_trainers_side_is_there_or_named():
+    if vllm.__version__.startswith("0.26."):
+        with pytest.raises(wisp.UnsupportedError, match="it works with 0.29 and 0.32"):
+            importlib.import_module("wisp.vllm.trainer")
+    else:
+        assert wisp.vllm.TrainerInfo(rank=0, run="bucket/run").is_sender

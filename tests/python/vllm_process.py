@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ class VllmServer:
     def _ask(self, request: urllib.request.Request) -> Any:
         with urllib.request.urlopen(request, timeout=60) as response:
             text = response.read()
-            return json.loads(text) if text else None
+            is_json = response.headers.get_content_type() == "application/json"
+            return json.loads(text) if text and is_json else None
 
     @property
     def weight_version(self) -> str:
@@ -106,6 +108,16 @@ class VllmServer:
         """By name of a parameter as vLLM has it, the SHA-256 of its bytes."""
         found = self.post("/weight_checker", {"action": "checksum"})["checksums"]
         return {name.rsplit(":", 1)[1]: digest for name, digest in found.items()}
+
+
+def where_there_is(ask: Callable[[], Any]) -> Any:
+    """What a server answers; None where its version of vLLM has no such route."""
+    try:
+        return ask()
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return None
 
 
 _FUSED = {
