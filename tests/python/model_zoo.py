@@ -100,8 +100,6 @@ ZOO = [
     Entry("BLOOM", "BloomConfig", {"n_head": 4, "n_layer": 2, "hidden_size": 128}, sizes={
         "vocab_size": 320, "bos_token_id": 1, "eos_token_id": 2,
     }),
-    Entry("MPT", "MptConfig", {"d_model": 128, "n_heads": 4, "n_layers": 2, "max_seq_len": 256},
-          sizes={"vocab_size": 320}),
     Entry("OPT", "OPTConfig", {"ffn_dim": 128, "word_embed_proj_dim": 128}, sizes=PLAIN),
     Entry("StableLM", "StableLmConfig", sizes=PLAIN),
     Entry("StarCoder2", "Starcoder2Config", sizes=PLAIN),
@@ -309,43 +307,46 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
     found.followed = True
 
 
-def table(results: list[Result], before: str) -> str:
-    """For doc/engines.md: what was run now, and the rows of `before` for all others of the zoo."""
+def table(found: Result, before: str) -> str:
+    """For doc/engines.md: `before`, with the row of what was run now."""
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines()}
-    for found in results:
+    rows.pop(found.entry.name, None)
+    if found.served:
         seen = "yes" if found.followed else f"no: {found.detail.splitlines()[0][:160]}"
         pause = f"{found.pause_ms:.1f}" if found.followed else ""
         rows[found.entry.name] = (
             f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
         )
-        if not found.served:
-            del rows[found.entry.name]
     head = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(rows[entry.name] for entry in ZOO if entry.name in rows)])
+
+
+def write_table(document: Path, found: Result) -> None:
+    """After each entry: what was run is there, whatever ends the rest."""
+    begin, end = "<!-- zoo: begin -->\n", "<!-- zoo: end -->"
+    head, _, rest = document.read_text().partition(begin)
+    rows, _, tail = rest.partition(end)
+    document.write_text(f"{head}{begin}{table(found, rows)}\n{end}{tail}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="a name in the zoo")
-    parser.add_argument("--table", type=Path, help="the document whose table is written anew")
+    parser.add_argument("--table", type=Path, help="the document in whose table it is noted")
     parser.add_argument("--codec", default="compact")
     asked = parser.parse_args()
-    results = []
+    failed = 0
     for entry in ZOO:
         if asked.only and entry.name not in asked.only:
             continue
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(sys.stderr):
-            results.append(drive(entry, Path(folder), asked.codec))
-        last = results[-1]
-        state = "followed" if last.followed else "FAILED" if last.served else "not served"
-        print(f"{entry.name:28} {state:10} {last.seconds:5.1f} s  {last.detail[:600]}", flush=True)
-    if asked.table:
-        text = asked.table.read_text()
-        begin, end = "<!-- zoo: begin -->\n", "<!-- zoo: end -->"
-        head, _, rest = text.partition(begin)
-        rows, _, tail = rest.partition(end)
-        asked.table.write_text(f"{head}{begin}{table(results, rows)}\n{end}{tail}")
-    return 0 if all(found.followed for found in results if found.served) else 1
+            found = drive(entry, Path(folder), asked.codec)
+        state = "followed" if found.followed else "FAILED" if found.served else "not served"
+        print(f"{entry.name:28} {state:10} {found.seconds:5.1f} s  {found.detail[:600]}", flush=True)
+        failed += found.served and not found.followed
+        if asked.table:
+            write_table(asked.table, found)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from test_coverage import (  # noqa: E402, F401 - the last two are fixtures
     weights,
 )
 from wisp.engine.draft_loader import Draft  # noqa: E402
+from wisp.errors import WrongBaseError  # noqa: E402
 
 OWN = {"fc.weight": (8, 16), "norm.weight": (8,), "embed_tokens.weight": (24, 8)}
 
@@ -99,7 +100,7 @@ def test_what_a_draft_has_of_its_own_follows_a_run_that_holds_it(drafted: Any) -
         assert one.follower.verify() == 0
     assert told(one, "follow the run, 2 tensors").ignored == ("draft.embed_tokens.weight",)
     guesser.fc.data[0, 0] += 1
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, WrongBaseError)):  # counted, or found by the sum of all
         assert one.follower.verify() == 0
 
 

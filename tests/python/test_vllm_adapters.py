@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,17 @@ def answers(server: Server, model: str) -> Any:
     }  # fmt: skip
     choice = server.call("/v1/completions", body)["choices"][0]
     return choice["text"], choice["logprobs"]["token_logprobs"]
+
+
+def load_fresh(server: Server, name: str, folder: Path) -> None:
+    """As anybody would; the answer is a text."""
+    request = urllib.request.Request(
+        f"{server.url}/v1/load_lora_adapter",
+        json.dumps({"lora_name": name, "lora_path": str(folder)}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120):
+        pass
 
 
 def train(model: Any, step: int) -> None:
@@ -63,8 +76,7 @@ def test_versions_of_an_adapter_come_into_their_slot(
                 publisher.flush()
                 assert load_adapter(run, "math", folder, server.url).step == step
                 model.save_pretrained(fresh / str(step))
-                body = {"lora_name": f"fresh-{step}", "lora_path": str(fresh / str(step))}
-                server.call("/v1/load_lora_adapter", body)
+                load_fresh(server, f"fresh-{step}", fresh / str(step))
                 said.append(answers(server, "math"))
                 assert said[-1] == answers(server, f"fresh-{step}")
                 assert said[-1] not in said[:-1]
@@ -75,17 +87,21 @@ def test_versions_of_an_adapter_come_into_their_slot(
         assert load_adapter(run, "math", folder, server.url, step=2, keep=3).step == 2
         assert answers(server, "math") == said[2]
         with pytest.raises(wisp.InvalidError, match="does not load 'other'"):
-            load_adapter(bad_run(tmp_path, files), "other", folder, server.url)
+            load_adapter(wide_run(tmp_path, files[0]), "other", folder, server.url)
         assert answers(server, "math") == said[2]
     finally:
         server.close()
 
 
-def bad_run(tmp_path: Path, files: list[Path]) -> Path:
-    """An adapter of another model."""
-    run = tmp_path / "bad"
+def wide_run(tmp_path: Path, config: Path) -> Path:
+    """An adapter of a higher rank than the server has room for."""
+    run, folder = tmp_path / "wide", tmp_path / "config"
+    folder.mkdir()
+    told = {**json.loads(config.read_text()), "r": 64}
+    (folder / "adapter_config.json").write_text(json.dumps(told))
     name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-    tensors = {name: torch.zeros(8, 3), name.replace("lora_A", "lora_B"): torch.zeros(5, 8)}
+    tensors = {name: torch.zeros(64, 64), name.replace("lora_A", "lora_B"): torch.zeros(128, 64)}
+    files = [folder / "adapter_config.json"]
     with wisp.Publisher(run, tensors, side_files=files, on_error="raise") as publisher:
         publisher.publish(0)
     return run

@@ -40,6 +40,7 @@ def mixture():
 
 
 def publisher_of(run, model, folder, quantize="int8_channel"):
+    model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     files = [folder / "config.json"]
     return wisp.Publisher(run, model, quantize=quantize, side_files=files, on_error="raise")
