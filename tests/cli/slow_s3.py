@@ -5,6 +5,7 @@ It knows just enough of S3 for wisp, believes every signature, and keeps when ea
 
 import hashlib
 import re
+import socket
 import threading
 import time
 import urllib.parse
@@ -25,6 +26,11 @@ class SlowS3(ThreadingHTTPServer):
         self.bytes_per_second = None
         self.under_way = []  # (begun, ended) of each request
         self.looks_first = False  # and writes later, which takes it long when the object is large
+
+    def server_bind(self):
+        # What the system takes in ahead of the server is sent, to the eyes of a client.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        super().server_bind()
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()

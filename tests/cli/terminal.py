@@ -65,11 +65,14 @@ class Terminal:
 
     def until(self, pattern):
         """Waits until what was written, without escapes, holds this."""
+        return self.until_true(lambda text: re.search(pattern, text, re.DOTALL), pattern)
+
+    def until_true(self, holds, what):
         deadline = time.monotonic() + run_wisp.PATIENCE
-        while not re.search(pattern, self.text, re.DOTALL):
+        while not holds(self.text):
             goes_on = self._read(1)
-            assert goes_on or re.search(pattern, self.text, re.DOTALL), f"no {pattern!r} in: {self.text}"
-            assert time.monotonic() < deadline, f"no {pattern!r} in: {self.text}"
+            assert goes_on or holds(self.text), f"no {what!r} in: {self.text}"
+            assert time.monotonic() < deadline, f"no {what!r} in: {self.text}"
         return self.text
 
     def end(self):

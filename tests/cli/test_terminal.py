@@ -36,14 +36,14 @@ def published(slow, tmp_path):
 
 def large(path):
     """Some megabytes that no codec makes smaller."""
-    noise = np.random.default_rng(1).integers(0, 2**16, size=3_000_000, dtype=np.uint16)
-    return st.save(path, {"weight": ("BF16", (3_000_000,), noise.tobytes())})
+    noise = np.random.default_rng(1).integers(0, 2**16, size=8_000_000, dtype=np.uint16)
+    return st.save(path, {"weight": ("BF16", (8_000_000,), noise.tobytes())})
 
 
 def test_sending_and_fetching_show_a_bar_with_rate_and_time_left(slow, tmp_path):
     model = large(tmp_path / "model.safetensors")
     wisp("init", RUN, "--no-probe", env=slow.environment())
-    slow.bytes_per_second = 2_500_000
+    slow.bytes_per_second = 5_000_000
     with Terminal(BINARY, "publish", RUN, model, "--baseline", tmp_path / "b", env=slow.environment()) as sent:
         sent.until(BAR.format("upload"))
         sent.end()
@@ -70,7 +70,7 @@ def test_no_line_is_drawn_where_nobody_sits(published, tmp_path):
 def test_a_line_never_wraps(slow, tmp_path):
     model = large(tmp_path / "model.safetensors")
     wisp("init", RUN, "--no-probe", env=slow.environment())
-    slow.bytes_per_second = 4_000_000
+    slow.bytes_per_second = 8_000_000
     with Terminal(BINARY, "publish", RUN, model, "--baseline", tmp_path / "b", columns=40,
                   env=slow.environment()) as narrow:
         narrow.until("upload")

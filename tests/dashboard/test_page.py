@@ -273,6 +273,14 @@ def test_ten_thousand_commits_open_at_once(watched, tmp_path, open_page):
     assert figure(page, "chain") == "500 commits, unbroken"
 
 
+def test_answers_do_not_wait_for_a_compressor(address):
+    for part in ("", "api/runs", "api/runs/0/commits?after=0"):
+        asked = urllib.request.Request(f"{address}{part}", headers={"Accept-Encoding": "gzip, deflate, br"})
+        with urllib.request.urlopen(asked) as answered:
+            assert answered.headers["Content-Encoding"] is None
+            assert len(answered.read()) == int(answered.headers["Content-Length"])
+
+
 def test_figures_of_the_explainers_are_measured():
     results = ROOT / "bench/results"
     bucket = [json.loads(line) for line in (results / "bucket.jsonl").read_text().splitlines()]
