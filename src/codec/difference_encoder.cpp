@@ -7,20 +7,19 @@
 #include "codec/dense_decoder.hpp"
 #include "codec/position_writer.hpp"
 #include "codec/step_model.hpp"
-#include "kernel/eights.hpp"
 #include "kernel/elements.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {
 namespace {
 
-/// Takes the changed groups of a scan and writes their symbols while the scan reads on.
+/// Takes the changes of a scan and writes their symbols while the scan reads on.
 template <class T>
-class GroupWriter {
+class ChangeWriter {
   public:
-    GroupWriter(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
-                const DtypeTraits& traits, const SparseHeader& header, const TensorSeed& seed,
-                std::uint64_t first_word, RansWriter& rans, BlockChanges* keep)
+    ChangeWriter(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
+                 const DtypeTraits& traits, const SparseHeader& header, const TensorSeed& seed,
+                 std::uint64_t first_word, RansWriter& rans, BlockChanges* keep)
         : old_block_(old_block),
           new_block_(new_block),
           window_(header.window),
@@ -36,28 +35,22 @@ class GroupWriter {
         }
     }
 
-    static void take(void* writer, const ChangedGroup& group) {
-        static_cast<GroupWriter*>(writer)->write(group);
+    static void take(void* writer, std::span<const WeightedChange> changes) {
+        static_cast<ChangeWriter*>(writer)->write(changes);
     }
     EncodedDifference result;
 
   private:
-    void write(const ChangedGroup& group) {
-        for (std::uint64_t mask = group.mask; mask != 0; mask &= mask - 1) {
-            ++result.changed_elements;
-            const auto inside = static_cast<std::size_t>(std::countr_zero(mask));
-            const std::uint8_t* const exponents = group.exponents + inside / 8 * 8;
-            const std::uint32_t before =
-                sum_of_first(group.sums, kFirstOfEight[inside / 8]) +
-                weight_of_first(exponents, weight_of_.data(), kFirstOfEight[inside % 8]);
-            const std::uint8_t exponent = group.exponents[inside];
-            positions_.put(group.start + before, weight_of_[exponent]);
-            const std::size_t position = group.first + inside;
-            steps_.put(rans_, window_.class_of(exponent),
+    void write(std::span<const WeightedChange> changes) {
+        result.changed_elements += changes.size();
+        for (const WeightedChange& change : changes) {
+            positions_.put(change.start, weight_of_[change.exponent]);
+            const std::size_t position = change.position;
+            steps_.put(rans_, window_.class_of(static_cast<std::uint8_t>(change.exponent)),
                        step_between(load_element<T>(old_block_.data(), position),
                                     load_element<T>(new_block_.data(), position), order_));
             touch(position * sizeof(T) / 8);
-            if (keep_ != nullptr) keep_->positions.push_back(static_cast<std::uint32_t>(position));
+            if (keep_ != nullptr) keep_->positions.push_back(change.position);
         }
     }
     void touch(std::size_t word) {
@@ -127,12 +120,12 @@ EncodedDifference BlockEncoder::encode_difference(std::span<const std::byte> old
     }
     EncodedDifference difference;
     with_element_type(traits.element_bytes, [&]<class T>(T) {
-        GroupWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
-                              rans_, keep);
+        ChangeWriter<T> writer(old_block, new_block, traits, forecast.header, seed, first_word,
+                               rans_, keep);
         active_kernels().scan_weighted(
             old_block.data(), new_block.data(), count, sizeof(T),
             {exponent_field(traits), forecast.header.window, forecast.header.weights(), digest,
-             GroupWriter<T>::take, &writer});
+             ChangeWriter<T>::take, &writer});
         difference = writer.result;
         return 0;
     });

@@ -11,10 +11,55 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "kernel/mixer_inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace wisp::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
+
+/// The bits of 64 elements that differ, lowest first.
+template <class T>
+HWY_INLINE std::uint64_t changed_mask(const std::byte* old_bits, const std::byte* new_bits) {
+    const hn::ScalableTag<T> d;
+    const std::size_t lanes = hn::Lanes(d);
+    std::uint64_t mask = 0;
+#if HWY_TARGET == HWY_AVX2
+    if constexpr (sizeof(T) == 2) {
+        const auto equal = [&](std::size_t i) HWY_ATTR {
+            return hn::VecFromMask(d, hn::Eq(hn::LoadU(d, lanes_at<T>(old_bits) + i),
+                                             hn::LoadU(d, lanes_at<T>(new_bits) + i)))
+                .raw;
+        };
+        const auto part = [&](std::size_t i) HWY_ATTR {
+            const __m256i bytes = _mm256_packs_epi16(equal(i), equal(i + lanes));
+            const int same = _mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8));
+            return static_cast<std::uint64_t>(~static_cast<std::uint32_t>(same));
+        };
+        return part(0) | part(2 * lanes) << 32;
+    }
+#endif
+    for (std::size_t i = 0; i < 64; i += lanes) {
+        const auto differs = hn::Ne(hn::LoadU(d, lanes_at<T>(old_bits) + i),
+                                    hn::LoadU(d, lanes_at<T>(new_bits) + i));
+        // StoreMaskBits may write up to eight bytes and clears the unused bits of the last.
+        std::uint8_t bits[8] = {};
+        hn::StoreMaskBits(d, differs, bits);
+        std::uint64_t part;
+        std::memcpy(&part, bits, 8);
+        mask |= part << i;
+    }
+    return mask;
+}
+
+template <class T>
+HWY_INLINE void prefetch_ahead(const std::byte* old_bits, const std::byte* new_bits) {
+    for (std::size_t i = 0; i < 64 * sizeof(T); i += 64) {
+        __builtin_prefetch(old_bits + kAheadBytes + i);
+        __builtin_prefetch(new_bits + kAheadBytes + i);
+    }
+}
 
 /// Groups of 64 elements of which some changed. Whether a group has any is as good as random, so it
 /// is not branched on: they are collected, and listed a few hundred at a time.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernel/element_class.hpp"
 #include "kernel/mix.hpp"
@@ -18,13 +19,13 @@ struct ScanDigest {
     StateDigest* digest = nullptr;
 };
 
-/// 64 elements of which some changed, as scan_weighted() finds them; fewer at the end of a block.
-struct ChangedGroup {
-    std::size_t first;              // index of the first element
-    std::uint64_t mask;             // bit i: element first + i changed
-    std::uint64_t start;            // the weight of all elements before `first`
-    const std::uint8_t* exponents;  // of the old elements
-    const std::uint32_t* sums;      // the weights of each eight of them
+/// An element that changed, as scan_weighted() finds it.
+struct WeightedChange {
+    std::uint64_t start;     // the weight of all elements before it
+    std::uint32_t position;  // of the element
+    std::uint32_t exponent;  // of what it was
+
+    friend bool operator==(const WeightedChange&, const WeightedChange&) = default;
 };
 
 struct WeightedScan {
@@ -32,7 +33,7 @@ struct WeightedScan {
     ClassWindow window;
     WeightTable weights;
     ScanDigest digest;
-    void (*take)(void* taker, const ChangedGroup& group);
+    void (*take)(void* taker, std::span<const WeightedChange> changes);
     void* taker;
 };
 

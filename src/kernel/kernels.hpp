@@ -23,8 +23,8 @@ struct Kernels {
     std::size_t (*scan)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
                         unsigned element_bytes, std::uint32_t* positions, const ScanDigest& digest);
 
-    /// scan() that also weighs the old elements and hands out the changed groups, ascending, while
-    /// it goes on reading: what is done with them overlaps with waiting for memory.
+    /// scan() that also weighs the old elements and hands out what changed, ascending, a few at a
+    /// time: what they lie in is still in the nearest cache.
     void (*scan_weighted)(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
                           unsigned element_bytes, const WeightedScan& scan);
 

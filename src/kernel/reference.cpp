@@ -166,22 +166,15 @@ void put_tokens(TokenSink& sink, const std::uint8_t* classes, std::size_t count,
 void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte* old_bits,
                         const std::byte* new_bits, std::size_t count, unsigned element_bytes,
                         const WeightedScan& scan) {
-    for (; first < count; first += 64) {
-        const std::size_t size = std::min<std::size_t>(64, count - first);
-        std::uint8_t exponents[64] = {};
-        take_exponents(old_bits + first * element_bytes, size, element_bytes, scan.field,
-                       exponents);
-        std::uint32_t sums[8];
-        std::uint32_t total = 0;
-        weigh(exponents, 64, scan.window, scan.weights, sums, &total);
-        std::uint64_t mask = 0;
-        for (std::size_t i = 0; i < size; ++i) {
-            const std::size_t at = (first + i) * element_bytes;
-            const bool changed = std::memcmp(old_bits + at, new_bits + at, element_bytes) != 0;
-            mask |= std::uint64_t{changed ? 1U : 0U} << i;
+    for (std::size_t i = first; i < count; ++i) {
+        const std::size_t at = i * element_bytes;
+        std::uint8_t exponent = 0;
+        take_exponents(old_bits + at, 1, element_bytes, scan.field, &exponent);
+        if (std::memcmp(old_bits + at, new_bits + at, element_bytes) != 0) {
+            const WeightedChange change = {start, static_cast<std::uint32_t>(i), exponent};
+            scan.take(scan.taker, {&change, 1});
         }
-        if (mask != 0) scan.take(scan.taker, {first, mask, start, exponents, sums});
-        start += total;
+        start += scan.weights[scan.window.class_of(exponent)];
     }
 }
 

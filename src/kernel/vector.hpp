@@ -9,8 +9,9 @@ namespace wisp {
 
 std::vector<Kernels> vector_kernels_of_this_machine();
 
-/// Those of vector_dense.cpp and vector_tokens.cpp, of the instruction set that Highway is told to
-/// use.
+/// Those of vector_weights.cpp, vector_dense.cpp and vector_tokens.cpp, of the instruction set that
+/// Highway is told to use.
+void set_weight_kernels(Kernels& table);
 void set_dense_kernels(Kernels& table);
 void set_token_kernels(Kernels& table);
 

@@ -73,42 +73,26 @@ Scanned run_scan(const Kernels& table, const std::byte* old_bits, const std::byt
     return scanned;
 }
 
-/// The changed groups of a weighted scan, copied out.
-struct WeightedGroups {
-    struct Group {
-        std::size_t first;
-        std::uint64_t mask;
-        std::uint64_t start;
-        std::vector<std::uint8_t> exponents;
-        std::vector<std::uint32_t> sums;
-        friend bool operator==(const Group&, const Group&) = default;
-    };
-    std::vector<Group> groups;
+/// The changes of a weighted scan, copied out.
+struct WeightedChanges {
+    std::vector<WeightedChange> changes;
     StateDigest digest;
-    std::size_t count = 0;
-    friend bool operator==(const WeightedGroups&, const WeightedGroups&) = default;
+    friend bool operator==(const WeightedChanges&, const WeightedChanges&) = default;
 
-    static void take(void* taker, const ChangedGroup& group) {
-        auto& self = *static_cast<WeightedGroups*>(taker);
-        // Behind the end of a short last group exponents and sums mean nothing.
-        const std::size_t size = std::min<std::size_t>(64, self.count - group.first);
-        self.groups.push_back({group.first,
-                               group.mask,
-                               group.start,
-                               {group.exponents, group.exponents + size},
-                               {group.sums, group.sums + size / 8}});
+    static void take(void* taker, std::span<const WeightedChange> changes) {
+        auto& self = *static_cast<WeightedChanges*>(taker);
+        self.changes.insert(self.changes.end(), changes.begin(), changes.end());
     }
 };
 
-WeightedGroups run_weighted(const Kernels& table, const std::byte* old_bits,
-                            const std::byte* new_bits, std::size_t count, const DtypeTraits& traits,
-                            bool mix, WeightedScan scan) {
-    WeightedGroups found;
-    found.count = count;
+WeightedChanges run_weighted(const Kernels& table, const std::byte* old_bits,
+                             const std::byte* new_bits, std::size_t count,
+                             const DtypeTraits& traits, bool mix, WeightedScan scan) {
+    WeightedChanges found;
     found.digest = {33, 44};
     scan.field = exponent_field(traits);
     scan.digest = {mix ? &kSeed : nullptr, 9, &found.digest};
-    scan.take = WeightedGroups::take;
+    scan.take = WeightedChanges::take;
     scan.taker = &found;
     table.scan_weighted(old_bits, new_bits, count, traits.element_bytes, scan);
     return found;
@@ -168,21 +152,21 @@ TEST_P(KernelEquality, WeightedScanFindsTheChangesOfThePlainOne) {
         const Bytes old_block = random_block(traits(), Content::kWeights, count, rng);
         const Bytes new_block = changed_copy(old_block, traits(), 0.2, Change::kUlp, rng);
         const WeightedScan weights = random_weights(traits(), rng);
-        const WeightedGroups found = run_weighted(table(), old_block.data(), new_block.data(),
-                                                  count, traits(), true, weights);
+        const WeightedChanges found = run_weighted(table(), old_block.data(), new_block.data(),
+                                                   count, traits(), true, weights);
         std::vector<std::uint32_t> positions;
-        for (const auto& group : found.groups) {
-            for (std::uint32_t i = 0; i < 64; ++i) {
-                if ((group.mask >> i & 1) == 0) continue;
-                positions.push_back(static_cast<std::uint32_t>(group.first) + i);
-            }
-            std::uint64_t before = 0;
-            for (std::size_t i = 0; i < group.first; ++i) {
-                const std::uint64_t bits = element_of(old_block, traits(), i);
+        std::uint64_t before = 0;
+        std::size_t next = 0;
+        for (const WeightedChange& change : found.changes) {
+            positions.push_back(change.position);
+            for (; next < change.position; ++next) {
+                const std::uint64_t bits = element_of(old_block, traits(), next);
                 const std::uint8_t exponent = exponent_field(traits()).of(bits);
                 before += weights.weights[weights.window.class_of(exponent)];
             }
-            ASSERT_EQ(group.start, before);
+            ASSERT_EQ(change.start, before);
+            ASSERT_EQ(change.exponent,
+                      exponent_field(traits()).of(element_of(old_block, traits(), next)));
         }
         ASSERT_EQ(
             positions,
