@@ -24,12 +24,9 @@ class Detector {
   public:
     /// Positions and new bits alone, appended to `changes`, and the digest of what was old: all
     /// that must be taken from memory before others may write there. The parts are the elements of
-    /// the block `range` from `first` on, at most kDetectElements of them. Returns the positions in
-    /// the parts, until the next call.
-    std::span<const std::uint32_t> find(std::span<const std::byte> old_part,
-                                        std::span<const std::byte> new_part, std::size_t first,
-                                        const BlockRange& range, const ScanDigest& digest,
-                                        BlockChanges& changes);
+    /// a block from `first` on, at most kDetectElements of them.
+    void find(std::span<const std::byte> old_part, std::span<const std::byte> new_part,
+              std::size_t first, const ScanDigest& digest, BlockChanges& changes);
 
     /// The same of all parts of the block; new_part(first, count) gives the new elements of one.
     /// Replaces `changes`.
@@ -43,7 +40,7 @@ class Detector {
             const std::size_t count =
                 std::min<std::uint64_t>(kDetectElements, range.element_count - first);
             find(old_block.subspan(first * width, count * width), new_part(first, count), first,
-                 range, {&seed, range.first_word() + first * width / 8, &old_state}, changes);
+                 {&seed, range.first_word() + first * width / 8, &old_state}, changes);
         }
     }
 
@@ -54,6 +51,12 @@ class Detector {
                 DetectedBlock& found);
 
   private:
+    /// Appends positions, and room for as many new bits. Returns the positions in the parts, until
+    /// the next call.
+    std::span<const std::uint32_t> list_positions(std::span<const std::byte> old_part,
+                                                  std::span<const std::byte> new_part,
+                                                  std::size_t first, const ScanDigest& digest,
+                                                  BlockChanges& changes);
     std::vector<std::uint32_t> positions_;
 };
 
