@@ -74,68 +74,88 @@ void make_steps(std::span<const std::uint8_t> tokens, BitReader& behind, T* step
     }
 }
 
-/// Appends what differs between parts of two blocks, which begin at a byte of theirs. Listed beside
-/// first, since a list that is made longer would be filled with zeros before.
-void append_differences(std::span<const std::byte> old_part, std::span<const std::byte> new_part,
-                        std::size_t first_byte, BlockChanges& changes) {
-    constexpr std::size_t kListed = 2048;
-    std::array<std::uint32_t, kListed> positions;
-    std::array<std::byte, kListed * 8> old_bits;
-    std::array<std::byte, kListed * 8> new_bits;
-    const unsigned width = changes.element_bytes;
-    for (std::size_t at = 0; at < old_part.size(); at += kListed * width) {
-        const std::size_t size = std::min(kListed * width, old_part.size() - at);
-        const std::size_t found = active_kernels().list_changes(
-            old_part.data() + at, new_part.data() + at, size / width, width,
-            static_cast<std::uint32_t>((first_byte + at) / width),
-            {positions.data(), old_bits.data(), new_bits.data()});
-        changes.positions.insert(changes.positions.end(), positions.data(),
-                                 positions.data() + found);
-        changes.old_bits.insert(changes.old_bits.end(), old_bits.data(),
-                                old_bits.data() + found * width);
-        changes.new_bits.insert(changes.new_bits.end(), new_bits.data(),
-                                new_bits.data() + found * width);
+/// Lists what differs between parts of two blocks, over what was in the list before: to clear it,
+/// or to list beside it first, would take as long as to list.
+class ChangeLister {
+  public:
+    explicit ChangeLister(BlockChanges& changes) : changes_(changes) {}
+
+    /// Parts that begin at a byte of theirs.
+    void add(std::span<const std::byte> old_part, std::span<const std::byte> new_part,
+             std::size_t first_byte) {
+        const unsigned width = changes_.element_bytes;
+        const std::size_t count = old_part.size() / width;
+        make_room(found_ + count);
+        const ChangeRoom room = {changes_.positions.data(), changes_.old_bits.data(),
+                                 changes_.new_bits.data()};
+        found_ += active_kernels().list_changes(old_part.data(), new_part.data(), count, width,
+                                                static_cast<std::uint32_t>(first_byte / width),
+                                                room.behind(found_, width));
     }
-}
+    void finish() { resize(found_); }
+
+  private:
+    void make_room(std::size_t count) {
+        if (count > changes_.count() || count * changes_.element_bytes > changes_.old_bits.size() ||
+            changes_.old_bits.size() != changes_.new_bits.size()) {
+            resize(count);
+        }
+    }
+    void resize(std::size_t count) {
+        changes_.positions.resize(count);
+        changes_.old_bits.resize(count * changes_.element_bytes);
+        changes_.new_bits.resize(count * changes_.element_bytes);
+    }
+    BlockChanges& changes_;
+    std::size_t found_ = 0;
+};
 
 }  // namespace
 
 Result<void> DenseDecoder::decode(std::span<const std::byte> coded,
                                   std::span<const std::byte> old_block, const DtypeTraits& traits,
                                   std::byte* new_block) {
-    return decode_parts(coded, old_block, traits,
-                        [&](std::size_t first_byte, std::span<const std::byte> new_part) {
-                            std::ranges::copy(new_part, new_block + first_byte);
-                        });
+    return decode_parts(coded, old_block, traits, new_block,
+                        [](std::size_t, std::span<const std::byte>) {});
 }
 
 Result<void> DenseDecoder::decode(std::span<const std::byte> coded,
                                   std::span<const std::byte> old_block, const DtypeTraits& traits,
                                   BlockChanges& changes) {
-    changes.clear();
-    return decode_parts(
-        coded, old_block, traits, [&](std::size_t first, std::span<const std::byte> new_part) {
-            append_differences(old_block.subspan(first, new_part.size()), new_part, first, changes);
-        });
+    ChangeLister lister(changes);
+    auto decoded =
+        decode_parts(coded, old_block, traits, nullptr,
+                     [&](std::size_t first, std::span<const std::byte> new_part) {
+                         lister.add(old_block.subspan(first, new_part.size()), new_part, first);
+                     });
+    lister.finish();
+    return decoded;
 }
 
 Result<void> DenseDecoder::decode_parts(std::span<const std::byte> coded,
                                         std::span<const std::byte> old_block,
-                                        const DtypeTraits& traits, const TakePart& take) {
+                                        const DtypeTraits& traits, std::byte* new_block,
+                                        const TakePart& take) {
     ByteReader in(coded);
     switch (static_cast<BlockKind>(in.fixed<std::uint8_t>())) {
         case BlockKind::kSplit:
-            return decode_split(in, old_block.size(), traits.element_bytes, take);
-        case BlockKind::kSteps: return decode_steps(in, old_block, traits, take);
+            return decode_split(in, old_block.size(), traits.element_bytes, new_block, take);
+        case BlockKind::kSteps: return decode_steps(in, old_block, traits, new_block, take);
         default: break;
     }
     if (in.remaining() != old_block.size()) return corrupt_dense("raw, of another length");
-    take(0, in.take(old_block.size()));
+    const std::size_t part = kDecodeChunk * traits.element_bytes;
+    for (std::size_t at = 0; at < old_block.size(); at += part) {
+        const auto new_part = in.take(std::min(part, old_block.size() - at));
+        if (new_block != nullptr) std::ranges::copy(new_part, new_block + at);
+        take(at, new_part);
+    }
     return {};
 }
 
 Result<void> DenseDecoder::decode_split(ByteReader& in, std::size_t block_bytes,
-                                        unsigned element_bytes, const TakePart& take) {
+                                        unsigned element_bytes, std::byte* new_block,
+                                        const TakePart& take) {
     WISP_ASSIGN(const TokenTable table, parse_token_table(in));
     const auto stream = in.take(in.varint());
     const std::size_t count = block_bytes / element_bytes;
@@ -145,24 +165,27 @@ Result<void> DenseDecoder::decode_split(ByteReader& in, std::size_t block_bytes,
     reader_.set_tables({&table, 1});
     constexpr std::array<std::uint8_t, kDecodeChunk> kOneClass{};
     std::array<std::uint8_t, kDecodeChunk> high_bytes;
-    std::array<std::byte, kDecodeChunk * 8> new_part;
+    std::array<std::byte, kDecodeChunk * 8> aside;
     for (std::size_t first = 0; first < count; first += kDecodeChunk) {
         const std::size_t size = std::min(kDecodeChunk, count - first);
+        std::byte* const new_part =
+            new_block != nullptr ? new_block + first * element_bytes : aside.data();
         reader_.take(size, kOneClass.data(), high_bytes.data());
         with_element_type(element_bytes, [&]<class T>(T) {
             join_bytes<T>({high_bytes.data(), size},
                           low_bytes.subspan(first * (sizeof(T) - 1), size * (sizeof(T) - 1)),
-                          new_part.data());
+                          new_part);
             return 0;
         });
-        take(first * element_bytes, {new_part.data(), size * element_bytes});
+        take(first * element_bytes, {new_part, size * element_bytes});
     }
     if (!reader_.finished()) return corrupt_dense("its stream does not end with its last element");
     return {};
 }
 
 Result<void> DenseDecoder::decode_steps(ByteReader& in, std::span<const std::byte> old_block,
-                                        const DtypeTraits& traits, const TakePart& take) {
+                                        const DtypeTraits& traits, std::byte* new_block,
+                                        const TakePart& take) {
     const unsigned width = traits.element_bytes;
     const ExponentField field = exponent_field(traits);
     ClassWindow window;
@@ -187,11 +210,12 @@ Result<void> DenseDecoder::decode_steps(ByteReader& in, std::span<const std::byt
     std::array<std::uint8_t, kDecodeChunk> classes;
     std::array<std::uint8_t, kDecodeChunk> tokens;
     alignas(64) std::array<std::byte, kDecodeChunk * kMaxStepBytes> steps;
-    std::array<std::byte, kDecodeChunk * kMaxStepBytes> new_part;
+    std::array<std::byte, kDecodeChunk * kMaxStepBytes> aside;
     const std::size_t count = old_block.size() / width;
     for (std::size_t first = 0; first < count && !behind.overrun(); first += kDecodeChunk) {
         const std::size_t size = std::min(kDecodeChunk, count - first);
         const std::byte* const old_part = old_block.data() + first * width;
+        std::byte* const new_part = new_block != nullptr ? new_block + first * width : aside.data();
         active_kernels().take_exponents(old_part, size, width, field, classes.data());
         classify(window, {classes.data(), size});
         reader_.take(size, classes.data(), tokens.data());
@@ -202,8 +226,8 @@ Result<void> DenseDecoder::decode_steps(ByteReader& in, std::span<const std::byt
             return 0;
         });
         active_kernels().follow_steps(old_part, steps.data(), size, width, traits.sign_magnitude,
-                                      new_part.data());
-        take(first * width, {new_part.data(), size * width});
+                                      new_part);
+        take(first * width, {new_part, size * width});
     }
     if (!reader_.finished()) return corrupt_dense("its stream does not end with its last element");
     if (!behind.finished()) return corrupt_dense("its bits do not end with its last element");
@@ -212,8 +236,13 @@ Result<void> DenseDecoder::decode_steps(ByteReader& in, std::span<const std::byt
 
 void compare_blocks(std::span<const std::byte> old_block, std::span<const std::byte> new_block,
                     BlockChanges& changes) {
-    changes.clear();
-    append_differences(old_block, new_block, 0, changes);
+    constexpr std::size_t kPartBytes = 1U << 14;
+    ChangeLister lister(changes);
+    for (std::size_t at = 0; at < old_block.size(); at += kPartBytes) {
+        const std::size_t size = std::min(kPartBytes, old_block.size() - at);
+        lister.add(old_block.subspan(at, size), new_block.subspan(at, size), at);
+    }
+    lister.finish();
 }
 
 std::unexpected<Error> unknown_kind() {

@@ -32,13 +32,15 @@ class DenseDecoder {
     /// Is given each part of the new block while it is in the nearest cache.
     using TakePart =
         std::function<void(std::size_t first_byte, std::span<const std::byte> new_part)>;
+    /// Writes the parts to `new_block`, unless that is null: then they are gone after `take`.
     Result<void> decode_parts(std::span<const std::byte> coded,
                               std::span<const std::byte> old_block, const DtypeTraits& traits,
-                              const TakePart& take);
+                              std::byte* new_block, const TakePart& take);
     Result<void> decode_split(ByteReader& in, std::size_t block_bytes, unsigned element_bytes,
-                              const TakePart& take);
+                              std::byte* new_block, const TakePart& take);
     Result<void> decode_steps(ByteReader& in, std::span<const std::byte> old_block,
-                              const DtypeTraits& traits, const TakePart& take);
+                              const DtypeTraits& traits, std::byte* new_block,
+                              const TakePart& take);
     TokenReader reader_;
 };
 

@@ -116,11 +116,14 @@ Result<void> read_steps(RansReader rans, const DtypeTraits& traits,
 Result<void> SwiftDecoder::positions(std::span<const std::byte> coded, std::size_t element_count,
                                      const DtypeTraits& traits,
                                      std::vector<std::uint32_t>& positions) {
-    positions.clear();
     traits_ = &traits;
     dense_block_ = {};
     rans_ = {};
-    if (coded.empty()) return {};
+    if (coded.empty()) {
+        positions.clear();
+        return {};
+    }
+    // What was there is overwritten, not cleared: filling it with zeros first would take as long.
     if (kind_of(coded) == BlockKind::kSwift) {
         return swift_positions(ByteReader(coded.subspan(1)), element_count, positions);
     }
