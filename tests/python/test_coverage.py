@@ -465,3 +465,22 @@ def test_scales_that_the_engine_has_used_up_are_not_called_ignored(rank: Callabl
     assert "'model.layers.0.self_attn.attn.k_scale'" in refusal and "--kv-cache-dtype" in refusal
     one.follower.allow(Allowed(unused=("*.k_scale",)))
     one.follow()
+
+
+def test_a_table_that_is_made_anew_beside_the_loader_is_no_move_of_its_own(
+    rank: Callable[..., Rank],
+) -> None:
+    class Rotary(Model):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.register_buffer("table", torch.ones(4), persistent=False)
+
+        def load(self, tensors: Any) -> None:
+            super().load(tensors)
+            self.table = self.table.clone()  # as a forward pass does on another thread
+
+    one = rank(weights(), weights(), tied=False, kind=Rotary)
+    one.follow()
+    one.train()
+    one.follow()
+    assert one.holds(one.model.embed, EMBED)

@@ -43,7 +43,9 @@ def _kept(model: torch.nn.Module) -> Iterator[None]:
         for module in model.modules()
         for table in (module._parameters, module._buffers)
         for name, tensor in table.items()
-        if tensor is not None
+        # What no checkpoint holds is not the loader's: a forward pass beside may replace it (tables
+        # of rotary embeddings, when they first meet their dtype).
+        if tensor is not None and name not in module._non_persistent_buffers_set
     ]
     adopted: set[int] = set()
     with _registrations(adopted):
