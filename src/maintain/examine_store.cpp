@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLargeObjectBytes = (std::size_t{65} << 20) + 1;
 
 constexpr std::string_view kLargeRace = "create_large";
-constexpr double kQuickSeconds = 2;
+constexpr double kQuickSeconds = 5;
 
 constexpr std::string_view kScratchName = ".wisp-doctor-";
 constexpr std::int64_t kAbandonedMs = 3600 * 1000;
