@@ -101,8 +101,9 @@ void print_as_json(const FileReport& report, const InspectArguments& arguments) 
 }
 
 int run(const InspectArguments& arguments) {
-    const auto report = inspect(arguments.file);
+    const auto report = inspect(arguments.file, progress_bar(arguments.common));
     if (!report) return report_error(arguments.common, "inspect", report.error());
+    clear_progress();
     if (arguments.common.json) {
         print_as_json(*report, arguments);
     } else if (!arguments.common.quiet) {

@@ -42,7 +42,7 @@ struct FileReport {
 };
 
 /// Reads headers and directories; payload bytes are checked against the seal.
-Result<FileReport> inspect(const std::filesystem::path& file);
+Result<FileReport> inspect(const std::filesystem::path& file, const Progress& progress = {});
 
 struct VerifyReport {
     FileReport file;

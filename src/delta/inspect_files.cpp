@@ -81,13 +81,13 @@ Result<bool> is_checkpoint(const fs::path& path) {
 
 }  // namespace
 
-Result<FileReport> inspect(const fs::path& file) {
+Result<FileReport> inspect(const fs::path& file, const Progress& progress) {
     WISP_ASSIGN(const bool checkpoint, is_checkpoint(file));
     if (checkpoint) {
         WISP_ASSIGN(const Checkpoint opened, Checkpoint::open(file));
         return report_checkpoint(opened);
     }
-    WISP_ASSIGN(const VerifiedDelta delta, verify_delta_file(file));
+    WISP_ASSIGN(const VerifiedDelta delta, verify_delta_file(file, progress));
     return report_delta(delta);
 }
 
@@ -95,7 +95,7 @@ Result<VerifyReport> verify(const fs::path& file, const std::optional<fs::path>&
                             unsigned asked_threads, const Progress& progress) {
     VerifyReport report;
     const unsigned threads = thread_count(asked_threads);
-    WISP_ASSIGN(report.file, inspect(file));
+    WISP_ASSIGN(report.file, inspect(file, progress));
     if (!report.file.is_delta()) {
         WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(file));
         WISP_ASSIGN(report.state, digest_of(checkpoint, threads, progress));

@@ -46,7 +46,22 @@ Result<StateDigest> metadata_digest(const Metadata& metadata, std::string_view k
     return *digest;
 }
 
-Result<void> check_seal(std::span<const std::byte> file, const SafetensorsHeader& header) {
+/// Some tenths of a second apart on any disk.
+constexpr std::size_t kToldBytes = std::size_t{1} << 26;
+
+Sha256Digest told_sha256(std::span<const std::byte> bytes, const Progress& progress) {
+    Sha256 hash;
+    for (std::size_t at = 0; at < bytes.size();) {
+        const auto piece = bytes.subspan(at, std::min(kToldBytes, bytes.size() - at));
+        hash.add(piece);
+        at += piece.size();
+        if (progress) progress("read", at, bytes.size());
+    }
+    return hash.finish();
+}
+
+Result<void> check_seal(std::span<const std::byte> file, const SafetensorsHeader& header,
+                        const Progress& progress) {
     const auto data_offset = static_cast<std::size_t>(header.data_offset);
     const std::string_view head(reinterpret_cast<const char*>(file.data()), data_offset);
     WISP_ASSIGN(const std::string seal, metadata_text(header.metadata, kSealKey));
@@ -54,7 +69,7 @@ Result<void> check_seal(std::span<const std::byte> file, const SafetensorsHeader
         head.substr(kSealOffset, kSealDigits) != seal) {
         return corrupt("its seal is not where it belongs: another tool rewrote the file");
     }
-    const Sha256Digest data = sha256(file.subspan(data_offset));
+    const Sha256Digest data = told_sha256(file.subspan(data_offset), progress);
     if (seal_text(file.first(data_offset), data) != seal) {
         return corrupt("its bytes do not match its seal: damaged on the way or on disk");
     }
@@ -232,7 +247,8 @@ FileForm form_of(const SafetensorsHeader& header) {
     return ours ? FileForm::kBlocks : FileForm::kCheckpoint;
 }
 
-Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label) {
+Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label,
+                                   const Progress& progress) {
     WISP_ASSIGN(SafetensorsHeader header, parse_safetensors(file, label));
     const auto name_file = [&](Error error) {
         error.text = fmt::format("delta {}: {}", shown(label), error.text);
@@ -254,7 +270,7 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
     if (!codec) return name_file(std::move(codec).error());
     delta.facts_.codec = *codec;
     if (delta.sealed_) {
-        if (auto checked = check_seal(file, header); !checked) {
+        if (auto checked = check_seal(file, header, progress); !checked) {
             return name_file(std::move(checked).error());
         }
         if (auto read = read_sealed_facts(header.metadata, form, delta.facts_); !read) {
@@ -298,9 +314,10 @@ Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string 
     return delta;
 }
 
-Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path) {
+Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path,
+                                        const Progress& progress) {
     WISP_ASSIGN(MappedFile mapped, MappedFile::open(path));
-    WISP_ASSIGN(VerifiedDelta delta, verify_delta(mapped.bytes(), path.string()));
+    WISP_ASSIGN(VerifiedDelta delta, verify_delta(mapped.bytes(), path.string(), progress));
     delta.mapped_ = std::move(mapped);
     return delta;
 }

@@ -15,6 +15,7 @@
 #include "checkpoint/tiles.hpp"
 #include "delta/delta_directory.hpp"
 #include "delta/delta_layout.hpp"
+#include "wisp/control.hpp"
 #include "wisp/held_slices.hpp"
 #include "wisp/result.hpp"
 
@@ -67,8 +68,10 @@ class VerifiedDelta {
     std::uint64_t file_bytes() const { return file_bytes_; }
 
   private:
-    friend Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label);
-    friend Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path);
+    friend Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label,
+                                              const Progress& progress);
+    friend Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path,
+                                                   const Progress& progress);
     friend Result<VerifiedDelta> verify_delta_slices(const std::filesystem::path& path,
                                                      const HeldSlices& held);
     VerifiedDelta() = default;
@@ -85,9 +88,12 @@ class VerifiedDelta {
 };
 
 /// kCorrupt, kUnsupported (a newer version), or kInvalid (a checkpoint, not a delta). The bytes
-/// must outlive the result. `label` names the file in errors.
-Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label);
-Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path);
+/// must outlive the result. `label` names the file in errors; `progress` hears of the bytes that
+/// were held against the seal.
+Result<VerifiedDelta> verify_delta(std::span<const std::byte> file, std::string label,
+                                   const Progress& progress = {});
+Result<VerifiedDelta> verify_delta_file(const std::filesystem::path& path,
+                                        const Progress& progress = {});
 
 /// A sliced delta of which the head and the tiles that `held` needs are there, the rest a hole in
 /// the file. The head must have been proven; each tile is, by its hash: kCorrupt names the first

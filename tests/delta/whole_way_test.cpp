@@ -95,6 +95,19 @@ TEST_P(WholeWay, InspectsWhatItWrote) {
     EXPECT_FALSE(value_of(inspect(steps.state(0))).is_delta());
 }
 
+TEST_P(WholeWay, TellsHowFarTheSealWasRead) {
+    const CheckpointSteps steps(2);
+    std::uint64_t read = 0, of = 0;
+    const Progress told = [&](std::string_view, std::uint64_t done, std::uint64_t total) {
+        read = done;
+        of = total;
+    };
+    const FileReport report = value_of(inspect(steps.delta(0, 1, GetParam()), told));
+    EXPECT_EQ(read, of);
+    EXPECT_GE(of, report.payload_bytes);
+    EXPECT_LT(of, report.file_bytes);
+}
+
 INSTANTIATE_TEST_SUITE_P(Codecs, WholeWay,
                          ::testing::Values(Codec::kCompact, Codec::kSwift, Codec::kPlain,
                                            Codec::kGap),
