@@ -46,7 +46,7 @@ Result<StateDigest> metadata_digest(const Metadata& metadata, std::string_view k
     return *digest;
 }
 
-/// Some tenths of a second apart on any disk.
+/// Often enough for a bar, seldom enough to cost nothing.
 constexpr std::size_t kToldBytes = std::size_t{1} << 26;
 
 Sha256Digest told_sha256(std::span<const std::byte> bytes, const Progress& progress) {
