@@ -22,6 +22,10 @@ class InterruptedStore : public MemoryStore {
     Result<std::size_t> read(const std::string& key, std::uint64_t offset,
                              std::span<std::byte> into) override {
         interrupt(key);
+        if (is_there(key) && late_reads > 0) {
+            --late_reads;
+            return fail(ErrorKind::kNotFound, key + " is not to be read yet");
+        }
         const auto reply = take_reply(key);
         if (!reply) return MemoryStore::read(key, offset, into);
         return reply->copy(reinterpret_cast<char*>(into.data()), into.size());
@@ -37,6 +41,7 @@ class InterruptedStore : public MemoryStore {
     }
     std::string interrupted_at;
     std::function<void()> meanwhile;
+    int late_reads = 0;  // so many find nothing there, whatever create() says
     std::deque<std::string> replies;  // what reads get there instead, from the first byte on
 
   private:

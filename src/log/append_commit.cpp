@@ -11,7 +11,9 @@
 namespace wisp {
 namespace {
 
-constexpr int kDoubtfulTries = 4;
+constexpr int kDoubtfulTries = 8;
+// Between two looks at a slot, doubled each time: 1.3 seconds in all.
+constexpr Milliseconds kFirstPause(10);
 // A writer that has not looked at the log for so long asks whether it has gone on without it.
 constexpr std::int64_t kFreshMs = 10'000;
 
@@ -137,6 +139,8 @@ Result<std::optional<CommitLog::Appended>> CommitLog::resolve(std::uint64_t seq,
                                                               const HeadLook& head) const {
     const std::string hash = to_hex(sha256(as_bytes(object)));
     for (int attempt = 0; attempt < kDoubtfulTries; ++attempt) {
+        // A bucket may say "already there" of what another writer is about to finish.
+        if (attempt > 0) options_.clock->sleep_for(kFirstPause * (1 << (attempt - 1)));
         auto slot = read_at(seq, head.now_ms);
         if (!slot) {
             const ErrorKind kind = slot.error().kind;

@@ -129,7 +129,9 @@ def shown(browser, view, look):
     page.wait_for_selector(READY[view])
     if view == "trouble":
         page.wait_for_selector(READY["run"])
-    page.wait_for_load_state("networkidle")  # what is looked into later has come
+    # What is looked into later has come, and is drawn.
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function("() => !document.querySelector('main').innerText.includes('Reading')")
     if view != "runs":
         page.wait_for_function("() => document.querySelectorAll('.chart svg').length > 1")
     if view == "step":

@@ -156,6 +156,23 @@ TEST_F(JudgedHistory, ACommitThatIsLostBetweenTwoLooksLeavesNoFreeSlot) {
     EXPECT_EQ(outcome_of(slow.publish(state(2), 2)), "gap");
 }
 
+TEST_F(JudgedHistory, ASlotThatIsTakenBeforeItCanBeReadIsLookedAtForASecond) {
+    start_unsigned();
+    Publisher slow = open_publisher();
+    value_of(slow.publish(state(0), 0));
+    const std::uint64_t next = head_seq() + 1;
+    auto another = value_of(open_memory_replica());
+    PublishOptions taking_over = publishing();
+    taking_over.take_over = true;
+    Publisher other = value_of(Publisher::open(run_, *another, taking_over));
+    value_of(other.publish(state(1), 1));
+    store_->interrupted_at = slot(next);
+    store_->late_reads = 7;
+    EXPECT_EQ(outcome_of(slow.publish(state(2), 2)), "fenced");
+    EXPECT_EQ(store_->late_reads, 0);
+    EXPECT_GE(clock_->slept_ms(), 1000);
+}
+
 TEST_F(JudgedHistory, ALogThatGrowsWhileAWriterLooksForItsEndHasNoHole) {
     start_unsigned();
     Publisher publisher = open_publisher();
