@@ -128,8 +128,12 @@ class CodecRun {
         value_of(init_run(run_, starting));
         PublishOptions options;
         options.anchor_every = 1'000'000;
+        const auto done = [this](const Result<PublishReport>& report) -> Result<void> {
+            if (report) baseline_seconds_ = report->baseline_seconds;
+            return {};
+        };
         publisher_.emplace(value_of(
-            AsyncPublisher::start(value_of(Publisher::open(run_, *baseline_, options)), {})));
+            AsyncPublisher::start(value_of(Publisher::open(run_, *baseline_, options)), done)));
     }
 
     void start(const Weights& weights) {
@@ -145,7 +149,8 @@ class CodecRun {
         const Watch submitted;
         blocked_.push_back(value_of(publisher_->submit(to, step_++)).blocked_seconds);
         value_of(publisher_->flush());
-        committed_.push_back(submitted.seconds());
+        // Followers find the commit before the trainer's own copy has followed it.
+        committed_.push_back(submitted.seconds() - baseline_seconds_);
         const Watch arriving;
         value_of(in_memory_->catch_up());
         arrived_.push_back(arriving.seconds());
@@ -193,6 +198,7 @@ class CodecRun {
     std::optional<Follower> in_folder_;
     std::optional<Follower> in_memory_;
     std::uint64_t step_ = 0;
+    double baseline_seconds_ = 0;  // of the newest step
     std::vector<double> blocked_, committed_, arrived_, folder_apply_, memory_apply_;
 };
 
