@@ -107,7 +107,7 @@ def open_page(browser):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(300_000)
         page.on("console", lambda message: complaints.append(message.text)
                 if message.type in ("error", "warning")
                 and not any(word in message.text for word in forgiven) else None)

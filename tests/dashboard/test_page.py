@@ -193,7 +193,7 @@ def test_it_says_what_is_missing(watched, tmp_path, open_page):
     assert figure(page, "step") == "none yet"
     page.get_by_text("No weights were published yet").wait_for()
     process.terminate()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=600) == 0
     page.get_by_role("alert").filter(has_text="is it still running").wait_for()
     run_wisp.refused(run_wisp.NO_RUN, "dashboard", tmp_path / "nothing", "--port", 0)
 

@@ -174,7 +174,7 @@ def kill_after(process, seconds):
     return alive and process.returncode == -signal.SIGKILL
 
 
-def wait_until(test, what, seconds=60):
+def wait_until(test, what, seconds=600):
     """For a condition that another process brings about."""
     deadline = time.monotonic() + seconds
     while not test():
