@@ -127,14 +127,14 @@ furnish() {
         >"$root/etc/apt/apt.conf.d/99host" || true
 }
 
-# A newcomer's environment, plus what reaching the registries takes. Folders of this machine are
-# left out: they do not exist over there.
+# A newcomer's environment, plus what reaching the registries takes, and how many may compile at once. Folders
+# of this machine are left out: they do not exist over there.
 inside() {
     local carried=() name
     for name in $(compgen -e); do
         case $name in
             *_FIND_LINKS | *_CONFIG_FILE | *_CACHE_DIR | PIP_CERT) ;;
-            PIP_* | UV_* | npm_config_registry | NPM_CONFIG_REGISTRY | CARGO_REGISTRIES_*_INDEX | \
+            JOBS | PIP_* | UV_* | npm_config_registry | NPM_CONFIG_REGISTRY | CARGO_REGISTRIES_*_INDEX | \
                 http_proxy | https_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | NO_PROXY)
                 carried+=("$name=${!name}") ;;
         esac
