@@ -135,12 +135,21 @@ def test_ms_swift_publishes_by_a_file_of_ones_own(callbacks_map, tmp_path):
     assert_published(run, model, tmp_path, 2)
 
 
+def test_another_axolotl_is_named(monkeypatch):
+    _module(monkeypatch, "axolotl")
+    _module(monkeypatch, "axolotl.integrations")
+    _module(monkeypatch, "axolotl.integrations.base")
+    monkeypatch.delitem(sys.modules, "wisp.axolotl", raising=False)
+    with pytest.raises(wisp.UnsupportedError, match=r"BasePlugin.* works with axolotl 0\.21\.0"):
+        importlib.import_module("wisp.axolotl")
+
+
 def test_another_ms_swift_is_named(monkeypatch):
     from wisp.ms_swift import register
 
     _module(monkeypatch, "swift")
     monkeypatch.setitem(sys.modules, "swift.callbacks", None)
-    with pytest.raises(wisp.UnsupportedError, match="4.6"):
+    with pytest.raises(wisp.UnsupportedError, match=r"works with ms-swift 4\.6\.0"):
         register(run="run")
     with pytest.raises(wisp.InvalidError, match="run"):
         register(run="")
