@@ -134,9 +134,20 @@ fill_node() {
 # Packages without what they depend on, beside an environment that has all that is looked at; the third
 # file is that environment's stamp.
 fill_beside() {
-    local beside packages
     pip_install "$1" --no-deps -r "$2"
-    beside=$("$(dirname "$3")/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    look_beside "$1" "$3"
+}
+
+# Packages with what they depend on, before those of an environment that has the rest.
+fill_before() {
+    pip_install "$1" uv==0.13.7
+    uv_install "$1" --override "$4" -r "$2"
+    look_beside "$1" "$3"
+}
+
+look_beside() {
+    local beside packages
+    beside=$("$(dirname "$2")/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     packages=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     echo "$beside" >"$packages/beside.pth"
 }
@@ -169,6 +180,9 @@ frameworks_venvs() {
     [[ -f build/frameworks-venv/stamp ]] || return 0
     interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/callbacks-venv \
         tests/requirements-callbacks.txt fill_beside build/frameworks-venv/stamp
+    interpreter=$PWD/build/frameworks-venv/bin/python make_venv build/llamafactory-venv \
+        tests/requirements-llamafactory.txt fill_before build/frameworks-venv/stamp \
+        tests/overrides-llamafactory.txt
 }
 # Only for building the page: the one in the tree is used until its sources change.
 node_venv() {

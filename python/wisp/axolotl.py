@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from axolotl.integrations.base import BasePlugin
 from pydantic import BaseModel
 
 from .errors import InvalidError
 from .hf import PublishCallback
+from .seams import find_seam
 
 __all__ = ["WispArgs", "WispPlugin"]
+
+(BasePlugin,) = find_seam("axolotl", "0.21.0", "axolotl.integrations.base", "BasePlugin")
 
 
 class WispArgs(BaseModel):  # type: ignore[misc]
@@ -25,7 +27,7 @@ class WispArgs(BaseModel):  # type: ignore[misc]
     wisp: dict[str, Any] | None = None
 
 
-class WispPlugin(BasePlugin):  # type: ignore[misc]
+class WispPlugin(BasePlugin):  # type: ignore[misc,valid-type]
     """Adds wisp.hf.PublishCallback to the trainer, with what `wisp:` says."""
 
     def get_input_args(self) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import InvalidError, UnsupportedError
+from .errors import InvalidError
 from .hf import PublishCallback
+from .seams import find_seam
 
 __all__ = ["register"]
 
@@ -21,7 +22,7 @@ def register(*, run: Any, name: str = "wisp", **options: Any) -> None:
     """Gives ms-swift a callback of this name, with the settings of wisp.hf.PublishCallback."""
     if not run:
         raise InvalidError("`run` says where to publish, and is empty")
-    known = _callbacks_map()
+    (known,) = find_seam("ms-swift", "4.6.0", "swift.callbacks", "callbacks_map")
 
     class SwiftCallback(PublishCallback):
         """Made by ms-swift, of its arguments and its trainer."""
@@ -31,14 +32,3 @@ def register(*, run: Any, name: str = "wisp", **options: Any) -> None:
             self.watch(trainer)
 
     known[name] = SwiftCallback
-
-
-def _callbacks_map() -> Any:
-    try:
-        from swift.callbacks import callbacks_map
-    except ImportError as error:
-        raise UnsupportedError(
-            f"this ms-swift has no swift.callbacks.callbacks_map ({error}); wisp works with 4.6; "
-            "with others, hand wisp.hf.PublishCallback to the trainer"
-        ) from error
-    return callbacks_map

@@ -17,7 +17,10 @@ from verl.workers.config import CheckpointEngineConfig, RolloutConfig
 import wisp
 from run_waits import until
 from verl_job import ActorWorker, Replica, RolloutWorker, as_vllm_holds, group
-from vllm_server import Server
+from vllm_process import VllmServer
+
+
+START = 900.0  # seconds that a vLLM may take to start, only to end what hangs
 
 
 def engine_config(block: int, run: Path, **settings: Any) -> CheckpointEngineConfig:
@@ -120,28 +123,35 @@ def test_real_vllm_servers_are_switched_and_one_is_killed_and_back(
 
     config = engine_config(1, tmp_path / "run")
     actor = group(ActorWorker, 1, config, str(tiny_model))
-    servers = [Server(tiny_model, tmp_path / f"server{i}.log") for i in range(2)]
+    # Each start is a minute or two of imports: both at once.
+    servers = [VllmServer(tiny_model, tmp_path / f"server{i}.log").start() for i in range(2)]
     try:
         replicas = [Replica(address=server.url.removeprefix("http://")) for server in servers]
         manager = WispCheckpointEngineManager(config, actor, replicas)
+        for server in servers:
+            server.wait_ready(START)
         for step in (1, 2):
             actor.train(step, 0.004)
             figures = manager.update_weights(global_steps=step)
             assert figures["wisp/servers"] == 2
             print(f"step {step}: pause {1000 * figures['wisp/pause_seconds']:.1f} ms")
             for server in servers:
-                assert server.call("/wisp/status")["served"] == step
-                assert server.call("/wisp/verify", {})["differing"] == 0
+                assert_serves(server, step)
         servers[1].kill()
         actor.train(3, 0.004)
         assert manager.update_weights(global_steps=3)["wisp/servers"] == 1
-        servers[1] = Server(tiny_model, tmp_path / "server1.log", port=servers[1].port)
-        until(lambda: servers[1].call("/wisp/status")["served"] == 3)
-        assert servers[1].call("/wisp/verify", {})["differing"] == 0
+        servers[1].start().wait_ready(START)
+        until(lambda: servers[1].get("/wisp/status")["served"] == 3)
+        assert_serves(servers[1], 3)
         manager.server_switch.close()
     finally:
         for server in servers:
-            server.close()
+            server.kill()
+
+
+def assert_serves(server: VllmServer, step: int) -> None:
+    assert server.get("/wisp/status")["served"] == step
+    assert server.post("/wisp/verify")["differing"] == 0
 
 
 #: What a small model on a CPU needs of verl, beside what the page says.

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 import wisp  # noqa: E402
+from page_blocks import blocks  # noqa: E402
 from patient_callback import PatientCallback  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from test_hf import tiny_llama, trainer  # noqa: E402
@@ -132,6 +133,21 @@ def test_an_adapter_is_loaded_by_name_and_version(tmp_path):
         load_adapter(run, "math", folder, server.url)
     with pytest.raises(wisp.UnavailableError):
         load_adapter(run, "math", folder, "http://127.0.0.1:9")
+
+
+def test_the_program_of_the_page_loads_the_newest_adapter(tmp_path):
+    model = adapted()
+    model.save_pretrained(tmp_path / "saved")
+    run, files = str(tmp_path / "run"), [tmp_path / "saved" / "adapter_config.json"]
+    with wisp.Publisher(run, model, side_files=files) as publisher, LoraServer() as server:
+        publisher.publish(7)
+        publisher.flush()
+        (code,) = blocks("callbacks.md", "python lora", run=run, server=server.url)
+        names = {}
+        exec(code.replace("/adapters", str(tmp_path / "adapters")), names)
+        ((_, _, body),) = server.asked
+    assert names["adapter"].step == 7
+    assert body["lora_path"] == names["adapter"].folder == str(tmp_path / "adapters" / "math-7")
 
 
 def test_a_step_that_is_published_anew_is_another_folder(tmp_path):

@@ -7,6 +7,7 @@ name says.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import types
 
@@ -134,18 +135,27 @@ def test_ms_swift_publishes_by_a_file_of_ones_own(callbacks_map, tmp_path):
     assert_published(run, model, tmp_path, 2)
 
 
+def test_another_axolotl_is_named(monkeypatch):
+    _module(monkeypatch, "axolotl")
+    _module(monkeypatch, "axolotl.integrations")
+    _module(monkeypatch, "axolotl.integrations.base")
+    monkeypatch.delitem(sys.modules, "wisp.axolotl", raising=False)
+    with pytest.raises(wisp.UnsupportedError, match=r"BasePlugin.* works with axolotl 0\.21\.0"):
+        importlib.import_module("wisp.axolotl")
+
+
 def test_another_ms_swift_is_named(monkeypatch):
     from wisp.ms_swift import register
 
     _module(monkeypatch, "swift")
     monkeypatch.setitem(sys.modules, "swift.callbacks", None)
-    with pytest.raises(wisp.UnsupportedError, match="4.6"):
+    with pytest.raises(wisp.UnsupportedError, match=r"works with ms-swift 4\.6\.0"):
         register(run="run")
     with pytest.raises(wisp.InvalidError, match="run"):
         register(run="")
 
 
-def test_llama_factory_takes_the_callback(monkeypatch, tmp_path):
+def test_llama_factory_takes_the_callback_in_a_stand_in(monkeypatch, tmp_path):
     run = str(tmp_path / "run")
     (code,) = blocks("callbacks.md", "python llamafactory", run=run)
     model = tiny_llama()
@@ -158,6 +168,33 @@ def test_llama_factory_takes_the_callback(monkeypatch, tmp_path):
     _module(monkeypatch, "llamafactory.train.tuner", run_exp=run_exp)
     exec(code, {"settings": {}})
     assert_published(run, model, tmp_path, 2)
+
+
+def test_llama_factory_itself_trains_and_publishes(tmp_path):
+    """Its run_exp, from a file of questions to the model that it saves."""
+    pytest.importorskip("llamafactory", exc_type=ImportError)
+    from byte_model import save_tiny_qwen3, weights_of
+
+    data = tmp_path / "data"
+    data.mkdir()
+    asked = [{"instruction": f"{i} + 1", "input": "", "output": f"{i + 1}"} for i in range(8)]
+    (data / "sums.json").write_text(json.dumps(asked))
+    (data / "dataset_info.json").write_text(json.dumps({"sums": {"file_name": "sums.json"}}))
+    settings = {
+        "model_name_or_path": str(save_tiny_qwen3(tmp_path / "model")), "stage": "sft",
+        "do_train": True, "finetuning_type": "full", "template": "default", "dataset": "sums",
+        "dataset_dir": str(data), "output_dir": str(tmp_path / "out"), "max_steps": 2,
+        "learning_rate": 1e-3, "use_cpu": True, "report_to": "none",
+    }  # fmt: skip
+    run = str(tmp_path / "run")
+    (code,) = blocks("callbacks.md", "python llamafactory", run=run)
+    exec(code, {"settings": settings})
+    assert {line.step for line in wisp.log(run)} == {0, 1, 2}
+    wisp.export(run, tmp_path / "export")
+    published, saved = weights_of(tmp_path / "export"), weights_of(tmp_path / "out")
+    assert published.keys() == saved.keys()
+    for name, tensor in saved.items():
+        assert torch.equal(published[name].view(torch.uint8), tensor.view(torch.uint8)), name
 
 
 def test_a_trainer_takes_the_callback(tmp_path):

@@ -4,6 +4,7 @@ checkpoints, the hooks of slime; and that real loaders beside a follower never m
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import TREE, WISP_BIN
+from page_blocks import blocks
 
 import wisp
 
@@ -185,6 +187,30 @@ def test_folders_of_torch_distributed_are_published(tmp_path, nested):
         wisp.folders.FolderPublisher(run, baseline=tmp_path / "b").publish(
             tmp_path / "dcp" / "step_1"
         )
+
+
+def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for step in (1, 2):
+        state = {"model": {"w": torch.full((4,), float(step))}, "optimizer": {"lr": torch.ones(3)}}
+        dcp.save(state, checkpoint_id=f"dcp/step_{step}", no_dist=True)
+    publishes, reads = blocks("folders.md", "python", run="unused")
+    exec(publishes, {})
+    assert wisp.status("bucket/dcp").head.step == 2
+    wisp.Follower("bucket/dcp", tmp_path / "models" / "step_{step}").sync()
+    exec(reads, {"wisp": wisp})
+    assert capsys.readouterr().out == f"{tmp_path / 'models' / 'step_2'} 2\n"
+
+
+def test_the_flags_of_the_page_name_functions():
+    flags = (TREE / "doc" / "frameworks" / "folders.md").read_text(encoding="utf-8")
+    named = re.findall(r"hook wisp\.slime\.(\w+)|path wisp\.slime\.(\w+)", flags)
+    assert len(named) == 2
+    for names in named:
+        assert callable(getattr(wisp.slime, "".join(names)))
 
 
 class StepPublisher(threading.Thread):

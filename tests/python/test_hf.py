@@ -11,7 +11,9 @@ transformers = pytest.importorskip("transformers")
 
 import wisp  # noqa: E402
 from patient_callback import PatientCallback  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from wisp.hf import PublishCallback  # noqa: E402
+from wisp.refit import Refit, RefitSettings  # noqa: E402
 
 
 def tiny_llama():
@@ -89,6 +91,32 @@ def test_an_exception_out_of_the_training_closes_the_publisher(tmp_path):
         callback.publisher.publish()
     # The same callback serves the next training.
     trainer(tiny_llama(), tmp_path / "out", callback, max_steps=1).train()
+
+
+class OtherFramework(transformers.TrainerCallback):
+    """Publishes to the same run, as verl and NeMo-RL do, while a Trainer is at it."""
+
+    def __init__(self, run, folder):
+        self._run, self._folder = run, folder
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            wisp.export(self._run, self._folder)
+            weights = load_file(self._folder / "model.safetensors")
+            refit = Refit(RefitSettings.of("here", {"run": str(self._run), "dtype": None}))
+            refit.send(weights.items(), 100)
+            refit.close()
+
+
+def test_of_two_frameworks_on_one_run_the_older_is_told(tmp_path):
+    run = tmp_path / "run"
+    callback = PatientCallback(run)
+    training = trainer(tiny_llama(), tmp_path / "out", callback, max_steps=5)
+    training.add_callback(OtherFramework(run, tmp_path / "export"))
+    with pytest.raises(wisp.FencedError):
+        training.train()
+    assert training.state.global_step == 3
+    assert wisp.status(run).head.step == 100
 
 
 def test_the_best_model_is_the_last_step(tmp_path):

@@ -193,3 +193,10 @@ def test_a_publisher_takes_dicts_and_lists_of_them(cluster: Any, tmp_path: Path)
     with wisp.Follower(run, target) as follower:
         assert follower.sync().step == 2
     assert np.array_equal(target["a"], one["a"])
+
+
+def test_a_ray_that_moved_is_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "ray.util.scheduling_strategies")
+    forget(monkeypatch, "wisp.ray")
+    with pytest.raises(wisp.UnsupportedError, match=r"NodeAffinity.* works with ray 2\.60\.0"):
+        _ = importlib.import_module("wisp.ray").Fleet

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
+from conftest import TREE, WISP_BIN
 from rank_processes import run_ranks
 
 torch = pytest.importorskip("torch")
@@ -65,6 +69,22 @@ def test_driver_brings_a_server_to_each_step(run, sglang_folder):
             "/pause_generation", "/begin_weight_update", "/update_weights_from_tensor",
             "/end_weight_update", "/update_weight_version", "/continue_generation",
         ]  # fmt: skip
+
+
+def test_the_command_of_the_page_brings_a_server_to_the_newest_step(run, sglang_folder):
+    page = (TREE / "doc" / "frameworks" / "sglang.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^    wisp (follow .*)$", page, re.MULTILINE)
+    states = publish(run, 3)
+    model = loaded(states[0])
+    with ScriptedSglang(model, sglang_folder) as server:
+        command = command.replace("s3://bucket/run", run).replace("http://gpu1:30000", server.url)
+        done = subprocess.run(
+            [WISP_BIN, *command.split(), "--until-step", "2"], capture_output=True, timeout=120,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert server.version == "2" and not server.paused
+    assert same(model, loaded(states[2]))
 
 
 def test_what_is_no_record_changes_nothing_and_ends_nothing(run, sglang_folder):

@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import queue
 import threading
-from collections import defaultdict
 from contextlib import contextmanager
 
 import pytest
@@ -18,12 +17,15 @@ import byte_model  # noqa: E402
 import fsspec  # noqa: E402
 import numpy as np  # noqa: E402
 import trl_on_cpu  # noqa: E402, F401
-from accelerate import Accelerator  # noqa: E402
 from conftest import TREE  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from engine_servers import ScriptedVllm  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
-from trl.experimental.async_distillation import AsyncDistillationTrainer  # noqa: E402
+from trl.experimental.async_distillation import (  # noqa: E402
+    AsyncDistillationConfig,
+    AsyncDistillationTrainer,
+)
+from trl.experimental.async_distillation import async_rollout_worker as taught  # noqa: E402
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer  # noqa: E402
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # noqa: E402
 
@@ -155,24 +157,38 @@ def test_a_resumed_training_goes_on_counting(tmp_path, model_folder, server, cap
     assert_published(run, tmp_path / "export", trainer.model)
 
 
+class TaughtRollouts(EndlessRollouts):
+    """Samples as a teacher's server would have scored them."""
+
+    def get(self, timeout=None):
+        self.made += 1
+        tokens = self.numbers.integers(256, size=12)
+        likely = np.stack([(tokens + other) % 256 for other in range(3)], axis=1)
+        return taught.RolloutSample(
+            prompt=[], completion=[], input_ids=tokens, completion_mask=(np.arange(12) >= 4) * 1,
+            teacher_topk_ids=likely, metrics={}, teacher_id="default", prompt_id=self.made,
+            teacher_topk_logprobs=np.log(np.tile(np.float32([0.5, 0.3, 0.1]), (12, 1))),
+            model_version=self.versions[-1],
+        )  # fmt: skip
+
+
 def test_async_distillation_syncs_alike(tmp_path, model_folder, server):
-    """As much of that trainer as its weight sync looks at: a teacher is a server of its own."""
-    trainer = object.__new__(AsyncDistillationTrainer)
-    trainer.accelerator = Accelerator(cpu=True)
-    trainer.model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
-    trainer.weight_transfer = wisp.trl.BucketWeightTransfer(tmp_path / "run", [server.url])
-    trainer.rollout_worker = EndlessRollouts()
-    trainer.model_version = 0
-    trainer._lora_sync = False
-    trainer._metrics = {"train": defaultdict(list)}
-    for _ in range(2):
-        trainer._sync_weight()
-        with torch.no_grad():
-            trainer.model.model.norm.weight += 0.25
-    assert trainer.rollout_worker.versions == [1, 2] == server.steps
-    trainer._sync_weight()
-    trainer.weight_transfer.destroy()
-    assert_published(tmp_path / "run", tmp_path / "export", trainer.model)
+    run = tmp_path / "run"
+    arguments = AsyncDistillationConfig(
+        output_dir=str(tmp_path / "out"), per_device_train_batch_size=2, use_cpu=True, bf16=False,
+        learning_rate=1e-4, report_to=[], token_budget=64, disable_tqdm=True, max_steps=4,
+        max_completion_length=8, weight_sync_steps=2, save_strategy="no", teacher_top_k=2,
+        model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
+    )  # fmt: skip
+    trainer = AsyncDistillationTrainer(
+        model=str(model_folder), args=arguments, rollout_worker=TaughtRollouts(),
+        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": "?"}]] * 4}),
+        weight_transfer=wisp.trl.BucketWeightTransfer(run, servers=[server.url]),
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.rollout_worker.versions == [1, 2, 3] == server.steps
+    assert steps_of(run) == [3, 2, 1]
+    assert_published(run, tmp_path / "export", trainer.model)
 
 
 def weights():

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 vllm = pytest.importorskip("vllm")
 
 from byte_model import save_tiny_qwen3  # noqa: E402
+from run_waits import until  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from vllm_process import VllmServer, expected_checksums, where_there_is  # noqa: E402
 
@@ -62,7 +63,8 @@ def test_a_server_is_driven_to_each_step(served, tmp_path):
             server.post("/update_weights", {"update_info": {"step": 3}})
             server.post("/finish_weight_update")
             server.post("/resume")
-            assert server.get("/wisp/status")["served"] == 3
+            # Told by the ranks alone, which takes a moment.
+            until(lambda: server.get("/wisp/status")["served"] == 3)
             assert server.post("/wisp/verify")["differing"] == 0
         assert where_there_is(server.checksums) in (None, expected_checksums(weights))
     finally:

@@ -12,15 +12,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..seams import find_seam
+
 if TYPE_CHECKING:
     from .actors import FeedActor, PublisherActor, ReplicaActor
     from .fleet import Fleet
 
 __all__ = ["FeedActor", "Fleet", "PublisherActor", "ReplicaActor"]
 
+#: What actors and fleet use of Ray.
+_SEAMS = {
+    "ray": ("ObjectRef", "exceptions", "get", "kill", "nodes", "remote", "wait"),
+    "ray.util.scheduling_strategies": ("NodeAffinitySchedulingStrategy",),
+}
+
 
 def __getattr__(name: str) -> object:
     # The process around a server is of this package, and has no use for Ray.
+    if name in __all__:
+        for module, names in _SEAMS.items():
+            find_seam("ray", "2.60.0", module, *names)
     if name == "Fleet":
         from .fleet import Fleet
 

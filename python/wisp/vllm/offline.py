@@ -38,7 +38,9 @@ def update_offline(
     if target.served:
         return target.answer()
     answer = Answer(0, _core(llm, "wisp_update", target.key, mode, recompute))
-    return coordinator.note_switch(target.key, [answer])
+    told = coordinator.note_switch(target.key, [answer])
+    coordinator.wait_told(target.key)
+    return told
 
 
 def status_offline(llm: LLM) -> dict[str, Any]:

@@ -244,7 +244,9 @@ class _Server:
 
     async def _switch(self, key: str, mode: str, recompute: bool) -> dict[str, Any]:
         answers = await ask_engines(self.cores, "wisp_update", key, mode, recompute)
-        return self.coordinator.note_switch(key, answers)
+        answer = self.coordinator.note_switch(key, answers)
+        await self.threaded(self.coordinator.wait_told, key)
+        return answer
 
     async def _follow(self) -> None:
         """In self mode: whatever is staged is switched to, between two steps of the engine."""

@@ -33,6 +33,7 @@ __all__ = ["Target", "UpdateCoordinator"]
 
 _log = logging.getLogger("wisp.engine")
 _LOOK_AGAIN = 0.5
+_TOLD = 2.0  # seconds; a busy machine needs tenths of one
 _NOTHING_UNCOVERED: dict[str, list[str]] = {"missing": [], "unused": [], "ignored": []}
 
 
@@ -262,6 +263,19 @@ class UpdateCoordinator:
             "served": answer["step"], "moved": True, "pause_seconds": answer["pause_seconds"],
             "phases": self.last,
         }  # fmt: skip
+
+    def wait_told(self, key: str) -> None:
+        """Waits until the ranks have told of a switch, so that a status after it shows it.
+
+        Their words come by way of the feed: where it is gone or slow, nobody waits for long.
+        """
+
+        def told(feed: FeedState) -> bool:
+            served = self._over(feed).served
+            return not feed.connected or (served is not None and served.key == key)
+
+        if self._link is not None:
+            self._link.wait(told, _TOLD)
 
     def _log_uncovered(self) -> None:
         over = self._over(self._link.known) if self._link is not None else None
