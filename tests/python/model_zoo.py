@@ -58,7 +58,7 @@ MLA = {
     "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
 }  # fmt: skip
-SCAN = "the scan is the test's own: vLLM's CPU build has no `selective_scan_fwd`"
+SCAN = "the scan is the test's own: vLLM's CPU build has none for this Mamba (`selective_scan_fwd`)"
 
 
 @dataclass(frozen=True)
