@@ -63,6 +63,7 @@ def test_a_fresh_engine_loads_what_was_published(tmp_path):
 #: What is published, by the way it is served.
 SCHEMES = {
     "int8": "int8_channel",
+    "fp8": "fp8_channel",
     "int8 experts": "int8_channel",
     # Linear layers in fp8 blocks have no kernels on CPUs without AMX.
     "fp8 experts": wisp.quantize.BlockFp8(ignore=["self_attn"]),
