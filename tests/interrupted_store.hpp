@@ -41,7 +41,7 @@ class InterruptedStore : public MemoryStore {
     }
     std::string interrupted_at;
     std::function<void()> meanwhile;
-    int late_reads = 0;  // so many find nothing there, whatever create() says
+    int late_reads = 0;               // so many find nothing there, whatever create() says
     std::deque<std::string> replies;  // what reads get there instead, from the first byte on
 
   private:

@@ -48,6 +48,7 @@ class HandedChanges:
         self._quantizer = quantizer
         self._weights = iter(weights)
         self._missing = set(self._places)
+        self._waiting: dict[str, Source] = {}  # for weights that are quantised together with them
         self._changes: Iterator[Change] | None = None
         self._as_caller = device_of_thread()
         self._base = np.empty(0, np.uint8)
@@ -89,6 +90,13 @@ class HandedChanges:
         source = Source(name, tensor, published_dtype(name, tensor, self._rule))
         if self._quantizer is None:
             return (source,)
+        together = self._quantizer.fused_with(name)
+        if len(together) > 1:
+            # The trainer may use its memory for the next one.
+            self._waiting[name] = Source(name, tensor.clone(), source.dtype)
+            if not together <= self._waiting.keys():
+                return ()
+            return self._quantizer.sources({n: self._waiting.pop(n) for n in together}).values()
         return self._quantizer.sources({name: source}).values()
 
     def _place(self, source: Source) -> int:

@@ -50,7 +50,11 @@ def gpt_oss():
 
 def phimoe():
     return transformers.PhimoeForCausalLM(
-        transformers.PhimoeConfig(**_text(num_local_experts=4, num_experts_per_tok=2))
+        transformers.PhimoeConfig(
+            # As the published one has them, and vLLM expects them.
+            attention_bias=True, lm_head_bias=True,
+            **_text(num_local_experts=4, num_experts_per_tok=2),
+        )  # fmt: skip
     )
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from byte_model import byte_tokenizer
 from vllm_server import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
@@ -25,6 +28,7 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 import torch  # noqa: E402
+import selective_scan  # noqa: E402
 import transformers  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -54,6 +58,7 @@ MLA = {
     "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
 }  # fmt: skip
+SCAN = "the scan is the test's own: vLLM's CPU build has none for this Mamba (`selective_scan_fwd`)"
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class Entry:
     sizes: dict[str, Any] = field(default_factory=lambda: SIZES)
     engine: dict[str, Any] = field(default_factory=dict)  #: options of vLLM
     auto: str = "AutoModelForCausalLM"
+    published: str = ""  #: the class that checkpoints name, where transformers saves another
+    install: Callable[[], None] | None = None  #: operators that vLLM lacks on CPUs
     quick: bool = False
     note: str = ""
 
@@ -88,7 +95,8 @@ ZOO = [
     Entry("Gemma 3", "Gemma3TextConfig", {"sliding_window": 64}),
     Entry("Phi", "PhiConfig", sizes=PLAIN, quick=True, note="its loader makes the head's bias anew"),
     Entry("Phi-3", "Phi3Config", sizes=PLAIN, note="fused in the checkpoint"),
-    Entry("PhiMoE", "PhimoeConfig", LOCAL, sizes=PLAIN),
+    Entry("PhiMoE", "PhimoeConfig", {**LOCAL, "attention_bias": True, "lm_head_bias": True},
+          sizes=PLAIN, published="PhiMoEForCausalLM", note="biases, also of the head"),
     Entry("GPT-2", "GPT2Config", sizes=GPT, quick=True, note="transposed"),
     Entry("GPT-J", "GPTJConfig", {"rotary_dim": 16}, sizes=GPT),
     Entry("GPT-BigCode", "GPTBigCodeConfig", sizes=GPT, note="one key for all heads"),
@@ -128,6 +136,7 @@ ZOO = [
     Entry("DeepSeek-V2", "DeepseekV2Config", {
         **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
         "n_shared_experts": 1, "first_k_dense_replace": 1, "topk_method": "greedy",
+        "n_group": 1, "topk_group": 1,
     }, note="latent attention, experts"),
     Entry("DeepSeek-V3", "DeepseekV3Config", {
         **MLA, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
@@ -150,10 +159,12 @@ ZOO = [
     }, sizes=PLAIN),
     Entry("GPT-OSS", "GptOssConfig", {**LOCAL, "sliding_window": 64}),
     Entry("Persimmon", "PersimmonConfig", sizes=PLAIN),
-    Entry("LFM2", "Lfm2Config", {"layer_types": ["conv", "full_attention"]}, sizes=PLAIN),
+    Entry("LFM2", "Lfm2Config", {
+        "layer_types": ["conv", "full_attention"], "conv_dim": 128, "block_dim": 128,
+    }, sizes=PLAIN, note="short convolutions"),
     Entry("Mamba", "MambaConfig", {"state_size": 16}, sizes={
         "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
-    }),
+    }, install=selective_scan.install, note=SCAN),
     Entry("Mamba-2", "Mamba2Config", {"num_heads": 4, "head_dim": 32, "state_size": 16,
                                       "n_groups": 1}, sizes={
         "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
@@ -162,7 +173,7 @@ ZOO = [
         "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 2, "attn_layer_offset": 1,
         "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_dt_rank": 8,
         "use_mamba_kernels": False,
-    }, sizes=PLAIN),
+    }, sizes=PLAIN, install=selective_scan.install, note=SCAN),
     Entry("Falcon-H1", "FalconH1Config", {
         "mamba_d_ssm": 128, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16,
         "mamba_n_groups": 1,
@@ -171,11 +182,22 @@ ZOO = [
         "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1,
         "attn_layer_indices": [1],
     }, sizes=PLAIN),
+    Entry("Zamba 2", "Zamba2Config", {
+        "layers_block_type": ["mamba", "hybrid"], "hybrid_layer_ids": [1], "num_mem_blocks": 1,
+        "mamba_d_state": 16, "mamba_expand": 2, "n_mamba_heads": 4, "mamba_ngroups": 1,
+        "mamba_headdim": 64, "adapter_rank": 8, "use_mamba_kernels": False,
+        "attention_hidden_size": 256, "attention_head_dim": 64,
+    }, sizes=PLAIN, note="Mamba-2, a shared block with adapters"),
+    Entry("Nemotron-H", "NemotronHConfig", {
+        "layers_block_type": ["mamba", "attention", "mlp"], "num_hidden_layers": 3,
+        "mamba_num_heads": 8, "mamba_head_dim": 32, "ssm_state_size": 16, "n_groups": 1,
+        "use_mamba_kernels": False, "head_dim": 32,
+    }, note="Mamba-2"),
     Entry("Qwen3-Next", "Qwen3NextConfig", {
         **EXPERTS, "layer_types": ["linear_attention", "full_attention"],
         "shared_expert_intermediate_size": 64, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-    }),
+        "linear_num_value_heads": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    }, note="linear attention, experts"),
     Entry("BERT", "BertConfig", {"intermediate_size": 128}, sizes=PLAIN, auto="AutoModel",
           engine={"runner": "pooling"}, note="pooling"),
     Entry("Qwen3, pooling", "Qwen3Config", auto="AutoModel", engine={"runner": "pooling"}),
@@ -188,9 +210,9 @@ class Result:
 
     entry: Entry
     architecture: str = ""
-    served: bool = False  #: vLLM itself runs it here
+    served: bool = True  #: vLLM itself runs it here
     followed: bool = False
-    detail: str = ""
+    detail: str = ""  #: the error; of a vLLM without wisp, if it was not served
     pause_ms: float = 0.0
     seconds: float = 0.0
 
@@ -202,7 +224,12 @@ def build(entry: Entry, folder: Path) -> str:
     torch.manual_seed(0)
     model = getattr(transformers, entry.auto).from_config(config)
     model.to(BF16).save_pretrained(folder)
-    return type(model).__name__
+    byte_tokenizer().save_pretrained(folder)
+    architecture = entry.published or type(model).__name__
+    saved = folder / "config.json"
+    written = json.loads(saved.read_text()) | {"architectures": [architecture]}
+    saved.write_text(json.dumps(written))
+    return architecture
 
 
 def change(weights: dict[str, Any], step: int) -> None:
@@ -218,18 +245,21 @@ def change(weights: dict[str, Any], step: int) -> None:
 class Engine:
     """A vLLM in this process."""
 
-    def __init__(self, folder: Path, options: dict[str, Any], run: str | None) -> None:
+    def __init__(
+        self, folder: Path, options: dict[str, Any], run: str | None, plugin: bool = True
+    ) -> None:
         from vllm import LLM
 
-        additional = {"wisp": {"run": run, "poll": 0.1}} if run else {}
+        wisp_settings: dict[str, Any] = {}
+        if plugin:
+            wisp_settings["weight_transfer_config"] = {"backend": "wisp"}
+        if run:
+            wisp_settings["additional_config"] = {"wisp": {"run": run, "poll": 0.1}}
         settings: dict[str, Any] = {
-            "skip_tokenizer_init": True, "dtype": "bfloat16", "max_model_len": 128,
+            "skip_tokenizer_init": options.get("runner") != "pooling", "dtype": "bfloat16", "max_model_len": 128,
             "enforce_eager": True, "max_num_seqs": 4, "disable_log_stats": True, **options,
         }  # fmt: skip
-        self.llm = LLM(
-            str(folder), weight_transfer_config={"backend": "wisp"}, additional_config=additional,
-            **settings,
-        )
+        self.llm = LLM(str(folder), **wisp_settings, **settings)
         self.pools = options.get("runner") == "pooling"
 
     def outputs(self) -> list[Any]:
@@ -264,13 +294,45 @@ def drive(entry: Entry, folder: Path, codec: str = "compact") -> Result:
     try:
         _drive(entry, folder, codec, found)
     except Exception as error:  # noqa: BLE001 - told in the table
-        found.detail = f"{type(error).__name__}: {error}"
+        found.detail = _told(error)
+        gc.collect()
+        if found.architecture and (alone := _error_of_vllm_alone(entry, folder / "served")):
+            found.served, found.detail = False, alone
     found.seconds = time.monotonic() - started
     return found
 
 
+def _told(error: BaseException) -> str:
+    """With what it came from, which says more than vLLM's last word."""
+    told = f"{type(error).__name__}: {error}".strip()
+    cause = error.__cause__ or error.__context__
+    before = _told(cause) if cause else told
+    return told if before == told else f"{told} (from {before})"
+
+
+def _error_of_vllm_alone(entry: Entry, served: Path) -> str:
+    """Why a vLLM that knows nothing of wisp does not run the same folder; "" if it does."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    cleanup_dist_env_and_memory()
+    try:
+        engine = Engine(served, entry.engine, None, plugin=False)
+    except Exception as error:  # noqa: BLE001 - what is asked for
+        cleanup_dist_env_and_memory()
+        return _told(error)
+    try:
+        engine.outputs()
+    except Exception as error:  # noqa: BLE001 - what is asked for
+        return _told(error)
+    finally:
+        engine.close()
+    return ""
+
+
 def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
     served, run = folder / "served", str(folder / "run")
+    if entry.install:
+        entry.install()
     found.architecture = build(entry, served)
     weights = load_file(served / "model.safetensors")
     metadata = {"format": "pt"}
@@ -280,7 +342,6 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
         engine = Engine(served, entry.engine, run)
         try:
             first = engine.outputs()
-            found.served = True
             for step in range(1, STEPS + 1):
                 change(weights, step)
                 publisher.publish(step)
@@ -310,13 +371,13 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
 def table(found: Result, before: str) -> str:
     """For doc/engines.md: `before`, with the row of what was run now."""
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines()}
-    rows.pop(found.entry.name, None)
-    if found.served:
-        seen = "yes" if found.followed else f"no: {found.detail.splitlines()[0][:160]}"
-        pause = f"{found.pause_ms:.1f}" if found.followed else ""
-        rows[found.entry.name] = (
-            f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
-        )
+    seen, pause = "yes", f"{found.pause_ms:.1f}"
+    if not found.followed:
+        told = found.detail.split("\n", 1)[0][:200].replace("|", "/")
+        seen, pause = f"{'no' if found.served else 'vLLM alone does not run it'}: {told}", ""
+    rows[found.entry.name] = (
+        f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
+    )
     head = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(rows[entry.name] for entry in ZOO if entry.name in rows)])
 

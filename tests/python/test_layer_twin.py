@@ -193,6 +193,50 @@ def test_what_is_proven_is_what_the_engine_holds(habit: str) -> None:
     assert differing(checkpoint(2)) > 0
 
 
+class Scaled(torch.nn.Module):
+    """Two weights of one byte an element, fused: one scale serves both, turned over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        put(self, "codes", torch.zeros(8, 4, dtype=torch.uint8))
+        put(self, "scale", torch.zeros(2))
+
+    def process(self) -> None:
+        put(self, "scale", 1 / self.scale.max())
+
+    def load_weights(self, weights: Weights) -> None:
+        for name, tensor in weights:
+            half, _, part = name.partition(".")
+            held = getattr(self, part).data
+            held[int(half) * len(tensor) :][: len(tensor)].copy_(tensor)
+
+
+def test_a_scale_that_is_turned_over_after_loading_is_computed_again() -> None:
+    def holds(tensors: dict[str, Any]) -> Any:
+        model = torch.nn.Module()
+        model.layer = Scaled()
+        model.layer.load_weights(tensors.items())
+        return model
+
+    codes = torch.arange(16, dtype=torch.uint8).view(4, 4)
+    now = {
+        "0.codes": codes, "0.scale": torch.tensor([2.0]),
+        "1.codes": codes + 16, "1.scale": torch.tensor([4.0]),
+    }  # fmt: skip
+    model, twin = holds(now), holds({})
+    model.layer.process()
+    unit = Unit("layer", twin.layer.process)
+    loader = LayerTwin(model, twin, twin.layer.load_weights, [unit])
+    plan = loader.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
+    assert set(plan.opaque) == set(now)
+    now["1.scale"] = torch.tensor([8.0])
+    stage = Stage(plan)
+    stage.put_writes(loader.capture(plan, list(now.items())))
+    stage.seal()
+    stage.switch()
+    assert model.layer.scale == 0.125 and torch.equal(model.layer.codes[:4], codes)
+
+
 class Handle:
     """oneDNN's, say: nobody can look into it."""
 
@@ -263,4 +307,4 @@ def test_layers_of_one_make_are_learned_once() -> None:
         amx(layer)
 
     twin_of(model, counted)
-    assert len(passed) == 2  # the numbers, and the check that they hold
+    assert len(passed) == 3  # the numbers, and two checks that they hold

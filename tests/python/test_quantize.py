@@ -265,3 +265,26 @@ def test_odd_columns_and_values_that_are_no_numbers_are_refused(tmp_path):
             publisher.publish()
         broken["a.weight"].zero_()
         publisher.publish()
+
+
+def test_weights_that_servers_fuse_share_the_scale_of_the_whole(tmp_path):
+    names = [f"layers.0.self_attn.{part}_proj.weight" for part in "qkvo"]
+    state = {n: (2.0**i) * weight()[:64].float() for i, n in enumerate(names)}
+    with wisp.Publisher(tmp_path / "run", state, quantize="nvfp4") as publisher:
+        publisher.publish(1)
+        publisher.flush()
+        _, first = exported(tmp_path / "run", tmp_path)
+        for tensor in state.values():
+            tensor[3] *= 1.5
+        publisher.publish_handed(iter(state.items()), 2)  # one by one
+        publisher.flush()
+        _, second = exported(tmp_path / "run", tmp_path)
+    with wisp.Publisher(tmp_path / "again", state, quantize="nvfp4") as publisher:
+        publisher.publish(2)
+    _, whole = exported(tmp_path / "again", tmp_path)
+    assert {n: bits(t) for n, t in second.items()} == {n: bits(t) for n, t in whole.items()}
+    for found in (first, second):
+        scales = [found[f"{n}_global_scale"] for n in names]
+        assert scales[0] == scales[1] == scales[2] != scales[3]
+    largest = max(state[n].abs().max() for n in names[:3])
+    assert scales[0] == 448 * 6 / largest

@@ -1,4 +1,4 @@
-"""Real vLLM serves int8 (W8A8) that the trainer quantised: outputs are those of a fresh load.
+"""Real vLLM serves what the trainer quantised: outputs are those of a fresh load.
 
     pytest tests/python/test_vllm_quantised.py [-m "not slow"]
 """
@@ -13,6 +13,7 @@ pytest.importorskip("vllm")
 
 import expert_kernels  # noqa: E402
 import fused_models  # noqa: E402
+import narrow_kernels  # noqa: E402
 import transformers  # noqa: E402
 import wisp  # noqa: E402
 import wisp.quantize  # noqa: E402
@@ -59,15 +60,30 @@ def test_a_fresh_engine_loads_what_was_published(tmp_path):
     assert all(len(answer) == 8 for answer in tokens)
 
 
+#: What is published, by the way it is served.
+SCHEMES = {
+    "int8": "int8_channel",
+    "fp8": "fp8_channel",
+    "int8 experts": "int8_channel",
+    # Linear layers in fp8 blocks have no kernels on CPUs without AMX.
+    "fp8 experts": wisp.quantize.BlockFp8(ignore=["self_attn"]),
+    "mxfp8": "mxfp8",
+    "mxfp8, decoded while it loads": "mxfp8",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "int8 experts", "fp8 experts"])
+@pytest.mark.parametrize("kind", list(SCHEMES))
 def test_ten_steps_are_served_as_a_fresh_load_would(tmp_path, monkeypatch, kind):
     run = tmp_path / "run"
-    model = llama() if kind == "dense" else mixture()
+    model = mixture() if "experts" in kind else llama()
     expert_kernels.install(monkeypatch)
-    # Linear layers in fp8 blocks have no kernels on CPUs without AMX.
-    blocks = wisp.quantize.BlockFp8(ignore=["self_attn"])
-    quantize = blocks if kind == "fp8 experts" else "int8_channel"
+    narrow_kernels.install(monkeypatch)
+    decoded = "1" if "decoded" in kind else "0"
+    monkeypatch.setenv("VLLM_MXFP8_EMULATION_DEQUANT_AT_LOAD", decoded)
+    quantize = SCHEMES[kind]
     answers = {}
     with publisher_of(run, model, tmp_path / "config", quantize) as publisher:
         publisher.publish(0)

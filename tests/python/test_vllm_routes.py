@@ -273,6 +273,24 @@ def two(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Served:
     return made
 
 
+def test_what_an_engine_follows_is_swept_away_when_it_has_ended_and_not_before(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that share /dev/shm do not see each other's processes."""
+    nobody = 2**22 + 1  # above the largest number that a process can have
+    monkeypatch.setenv("WISP_ENGINE_ID", f"{nobody}-elsewhere")
+    identity.note_engine({"run": "s3://bucket/theirs"})
+    with monkeypatch.context() as here:
+        here.setenv("WISP_ENGINE_ID", f"{os.getpid()}-test")
+        here.setattr(identity, "_held", [])  # that of the other process
+        identity.note_engine({"run": "s3://bucket/ours"})
+        identity.forget_engine()
+    assert identity.read_note() == {"run": "s3://bucket/theirs"}
+    identity._let_go()  # as when it ends
+    identity._sweep(identity.feed_home())
+    assert identity.read_note() is None
+
+
 UPDATE = ("POST", "/wisp/update", {"step": 2, "timeout": 0.5})
 STATUS = ("GET", "/wisp/status", None)
 

@@ -35,12 +35,11 @@ from .load_plan import (
 )
 from .load_recorder import LearningLoader, capture, learn
 from .loader_guard import guarded
-from .twin_unit import Alone, Unit, restore, state_of
+from .twin_unit import Alone, Unit, bits_of, flat_bits, restore, state_of, trial_values
 
 __all__ = ["LayerTwin", "Unit"]
 
 _log = logging.getLogger("wisp.engine")
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SHIFT = 40
 
 
@@ -194,24 +193,21 @@ class LayerTwin(LearningLoader):
         for index, (owner, name) in self._where.items():
             if owner is unit:
                 old, parameter = self._inner[index], unit.inputs[name]
-                self._inner[index] = Target(old.name, old.dtype, _flat(parameter))
+                self._inner[index] = Target(old.name, old.dtype, flat_bits(parameter))
 
     def _moves(self, unit: Unit) -> dict[str, torch.Tensor] | None:
         """The number of the element that each element of each output is; None: it computes."""
-        total = sum(_flat(p).numel() for p in unit.inputs.values())
+        total = sum(flat_bits(p).numel() for p in unit.inputs.values())
         widths = {p.element_size() for p in unit.inputs.values()}
         bits = 6 if 1 in widths else 14  # no pattern of these is infinite or no number
         counted = torch.arange(total + 1)
-        # What the numbers say must hold for other values as well.
-        chance = torch.Generator().manual_seed(0)
-        values = torch.randint(0, 1 << bits, (total + 1,), generator=chance)
-        values[0] = 0
         try:
             planes = [
                 self._pass(unit, (counted >> shift) & ((1 << bits) - 1))
                 for shift in range(0, total.bit_length(), bits)
             ]
-            others = self._pass(unit, values)
+            # What the numbers say must hold for other values as well.
+            trials = [(v, self._pass(unit, v)) for v in trial_values(unit, total + 1, bits)]
         except UnsupportedError:
             raise
         except Exception as error:
@@ -220,18 +216,17 @@ class LayerTwin(LearningLoader):
         found: dict[str, torch.Tensor] = {}
         for name, view in self._outputs(unit):
             seen = [made[name] for made in planes if name in made]
-            other = others.get(name)
-            if other is None or any(s.shape != view.shape for s in seen) or not seen:
+            others = [made[name] for _, made in trials if name in made]
+            if len(others) < len(trials) or not seen or any(s.shape != view.shape for s in seen):
                 return None
-            if all(torch.equal(one, other) for one in seen):
-                found[name] = torch.zeros_like(other)  # whatever is loaded
+            if all(torch.equal(one, other) for one in seen for other in others):
+                found[name] = torch.zeros_like(others[0])  # whatever is loaded
                 continue
             came_from = _put_together(seen, bits)
             if view.element_size() not in widths or came_from is None:
                 return None
-            here = came_from > 0
-            if bool((came_from > total).any()) or not torch.equal(
-                other[here], values[came_from[here]]
+            if bool((came_from > total).any()) or not all(
+                torch.equal(made[name], values[came_from]) for values, made in trials
             ):
                 return None
             found[name] = came_from
@@ -241,10 +236,10 @@ class LayerTwin(LearningLoader):
         """Bit patterns by number, through the layer: those that come out, as integers."""
         with torch.no_grad():
             for name, parameter in unit.inputs.items():
-                flat, first = _flat(parameter), unit.starts[name]
+                flat, first = flat_bits(parameter), unit.starts[name]
                 flat.copy_(values[first : first + flat.numel()].to(flat.dtype))
             made = self._processed(unit)
-        return {n: _bits(t).to(device="cpu", dtype=torch.int64) for n, t in made.items()}
+        return {n: bits_of(t).to(device="cpu", dtype=torch.int64) for n, t in made.items()}
 
     def _outputs(self, unit: Unit) -> list[tuple[str, torch.Tensor]]:
         """What the served layer holds, each memory once: the widest view of it."""
@@ -298,7 +293,7 @@ class LayerTwin(LearningLoader):
 
     def _move(self, plan: LoadPlan, inner: LoadPlan, unit: Unit, names: list[str]) -> None:
         """Composes the loader's pieces with the way through the layer."""
-        total = sum(_flat(p).numel() for p in unit.inputs.values()) + 1
+        total = sum(flat_bits(p).numel() for p in unit.inputs.values()) + 1
         codes = torch.full((total,), CONSTANT)
         kinds: list[tuple[str, ElementFunction | None]] = []
         for name in names:
@@ -343,7 +338,7 @@ class LayerTwin(LearningLoader):
             parameters = self._served.named_parameters(remove_duplicate=False)
             buffers = self._served.named_buffers(remove_duplicate=False)
             served = dict([*parameters, *buffers]).get(name)
-            if served is None or _flat(served).numel() != flat.numel():
+            if served is None or flat_bits(served).numel() != flat.numel():
                 raise UnsupportedError(
                     f"'{name}' is served in another form than it is loaded in, and nothing that "
                     "the engine does after loading is known to make it; publish what is served "
@@ -374,17 +369,6 @@ def _targets_by_name(plan: LoadPlan) -> dict[str, set[int]]:
     for name, indices in plan.computed.items():
         found.setdefault(name, set()).update(indices)
     return found
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """All of its storage, as integers of the elements' width."""
-    storage, width = tensor.untyped_storage(), tensor.element_size()
-    flat = torch.empty(0, dtype=_INTEGERS[width], device=tensor.device)
-    return flat.set_(storage, 0, (storage.nbytes() // width,), (1,))
 
 
 def _seen(flat: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

@@ -122,7 +122,7 @@ class Stage:
             mask = torch.ones_like(now, dtype=torch.bool) if everything else now != wanted
             if bool(mask.any()):
                 places = torch.full((int(mask.sum()),), view.storage_offset())
-                for along, step in zip(mask.nonzero(as_tuple=True), view.stride(), strict=True):
+                for along, step in zip(mask.nonzero().unbind(1), view.stride(), strict=True):
                     places.add_(along.to(places.device), alpha=step)
                 self._put(index, target.place(places), wanted[mask])
 

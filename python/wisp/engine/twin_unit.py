@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import UnsupportedError
 
-__all__ = ["Alone", "Unit", "restore", "state_of"]
+__all__ = ["Alone", "Unit", "bits_of", "flat_bits", "restore", "state_of", "trial_values"]
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(eq=False)
@@ -74,3 +76,30 @@ def restore(held: Any, state: dict[str, Any]) -> None:
 
 def _is_same(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
     return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(_INTEGERS[tensor.element_size()])
+
+
+def flat_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """All of its storage, as integers of the elements' width."""
+    storage, width = tensor.untyped_storage(), tensor.element_size()
+    flat = torch.empty(0, dtype=_INTEGERS[width], device=tensor.device)
+    return flat.set_(storage, 0, (storage.nbytes() // width,), (1,))
+
+
+def trial_values(unit: Unit, count: int, bits: int) -> Iterator[torch.Tensor]:
+    """Bit patterns by number: any, and those of ordinary numbers. Nearly all of the first are so
+    small that a scale's inverse is infinite, whichever it is."""
+    chance = torch.Generator().manual_seed(0)
+    values = torch.randint(0, 1 << bits, (count,), generator=chance)
+    values[0] = 0
+    yield values
+    ordinary = values.clone()
+    for name, parameter in unit.inputs.items():
+        if parameter.dtype.is_floating_point:
+            first, size = unit.starts[name], flat_bits(parameter).numel()
+            made = (1 + torch.rand(size, generator=chance)).to(parameter.dtype)
+            ordinary[first : first + size] = bits_of(made)
+    yield ordinary

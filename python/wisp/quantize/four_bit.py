@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,10 @@ from .scheme import Part, Scheme, compressed_config, e8m0_codes, group_absmax, p
 
 _FP4_LARGEST = 6.0
 _FP8_LARGEST = 448.0
+#: Weights that servers make one layer of: it has room for one scale of the whole.
+_FUSED = re.compile(
+    r"(?:^|\.)(?:([qkv])_proj|(gate|up)_proj|(w1|w3)|(q_a_proj|kv_a_proj_with_mqa))\.weight$"
+)
 
 
 def _packed(scaled: torch.Tensor) -> torch.Tensor:
@@ -54,9 +59,16 @@ class MxFp4(Scheme):
 
 
 class NvFp4(Scheme):
-    """e2m1 in groups of 16 with an e4m3 scale each, and one float32 scale for the tensor."""
+    """e2m1 in groups of 16 with an e4m3 scale each, and one float32 scale for the tensor.
+
+    The latter is the same for weights that servers fuse (q, k and v; gate and up).
+    """
 
     multiple = 16
+
+    def fused(self, name: str) -> str:
+        found = _FUSED.search(name)
+        return name if found is None else f"{name[: found.start()]} {found.lastindex}"
 
     def parts(self, rows: int, columns: int) -> list[Part]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class Quantizer:
     def __init__(self, scheme: Scheme | QuantizeFunction) -> None:
         self._scheme = scheme
         self._shapes: dict[Any, dict[str, _Like] | None] = {}  # what a function gave at first
+        self._fused: dict[str, set[str]] = {}  # names of weights that share a constant
         self.kept: list[str] = []  #: modules whose weights stay as they are
 
     @property
@@ -41,6 +43,7 @@ class Quantizer:
         made: dict[str, Source] = {}
         kept = []
         under_way: dict[str, dict[str, torch.Tensor]] = {}
+        constants: dict[str, _Constant] = {}
         for name, source in sources.items():
             if source.device is None:
                 raise InvalidError(f"tensor '{name}' is no torch tensor; quantize needs them")
@@ -48,7 +51,10 @@ class Quantizer:
             if not isinstance(self._scheme, Scheme):
                 parts = self._by_function(source, self._scheme, under_way)
             elif self._scheme.takes(name, source.shape, source.dtype):
-                parts = _by_scheme(source, self._scheme)
+                fused = self._scheme.fused(name)
+                self._fused.setdefault(fused, set()).add(name)
+                constant = constants.setdefault(fused, _Constant(self._scheme))
+                parts = _by_scheme(source, self._scheme, constant)
             else:
                 parts = [source]
                 if is_matrix(name, source.shape, source.dtype) and "embed" not in name:
@@ -59,6 +65,11 @@ class Quantizer:
                 made[part.name] = part
         self.kept = sorted(kept)
         return made
+
+    def fused_with(self, name: str) -> set[str]:
+        """Weights, of those seen so far, that sources() needs together with this; and itself."""
+        fused = self._scheme.fused(name) if isinstance(self._scheme, Scheme) else name
+        return self._fused.get(fused, {name})
 
     def _by_function(
         self,
@@ -107,15 +118,35 @@ class Quantizer:
         return [part(name) for name in shapes]
 
 
+class _Constant:
+    """What all rows of some weights share, made when it is first asked for."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        self._scheme = scheme
+        self._value: Any = None
+        self._known = False
+        self.weights: list[_Weight] = []
+
+    def value(self) -> Any:
+        if not self._known:
+            self._value = self._scheme.constant(chain(*(w.all_chunks() for w in self.weights)))
+            self._known = True
+        return self._value
+
+
 class _Weight:
     """One weight, read as float32 rows in the dtype it would have been published in."""
 
-    def __init__(self, source: Source, scheme: Scheme) -> None:
+    def __init__(self, source: Source, scheme: Scheme, constant: _Constant) -> None:
         self._source = source
         self._scheme = scheme
         self._rows, self._columns = source.shape
-        self._constant: Any = None
-        self._known = False
+        self._constant = constant
+        constant.weights.append(self)
+
+    def all_chunks(self) -> Iterator[torch.Tensor]:
+        """All of its rows, in order."""
+        return self._chunks(0, self._rows)
 
     def _read(self, low: int, high: int) -> torch.Tensor:
         first, count = low * self._columns, (high - low) * self._columns
@@ -133,29 +164,25 @@ class _Weight:
 
     def elements(self, part: Part, first: int, count: int) -> torch.Tensor:
         """Elements of a part; only rows that these belong to are quantised."""
-        if not self._known:
-            self._constant = self._scheme.constant(self._chunks(0, self._rows))
-            self._known = True
+        constant = self._constant.value()
         unit = self._scheme.unit_rows
         units = -(-self._rows // unit)
         size = int(torch.Size(part.shape).numel())
         if size < units:  # of the whole weight
-            return self._scheme.encode(part.name, self._read(0, 0), self._constant)[
-                first : first + count
-            ]
+            return self._scheme.encode(part.name, self._read(0, 0), constant)[first : first + count]
         # Elements of the part for each unit; the last may have fewer.
         each = part.shape[1] * (unit if part.shape[0] == self._rows else 1)
         low, high = first // each, -(-(first + count) // each)
         made = [
-            self._scheme.encode(part.name, rows, self._constant).reshape(-1)
+            self._scheme.encode(part.name, rows, constant).reshape(-1)
             for rows in self._chunks(low * unit, min(high * unit, self._rows))
         ]
         flat = made[0] if len(made) == 1 else torch.cat(made)
         return flat[first - low * each : first - low * each + count]
 
 
-def _by_scheme(source: Source, scheme: Scheme) -> list[Source]:
-    weight = _Weight(source, scheme)
+def _by_scheme(source: Source, scheme: Scheme, constant: _Constant) -> list[Source]:
+    weight = _Weight(source, scheme, constant)
     module = source.name.removesuffix("weight")
     made: list[Source] = []
     for part in scheme.parts(*source.shape):

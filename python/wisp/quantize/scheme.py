@@ -63,6 +63,10 @@ class Scheme(ABC):
         """What all rows of a weight share, from its rows in order; None if nothing."""
         return None
 
+    def fused(self, name: str) -> str:
+        """The same for weights that share their constant, since servers make one layer of them."""
+        return name
+
     def takes(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
         """Whether the tensor is the weight of a linear layer that is to be quantised."""
         if not is_matrix(name, shape, dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ from ..engine.feed_files import feed_home
 __all__ = ["assign_engine_id", "engine_id", "forget_engine", "note_engine", "read_note"]
 
 _VARIABLE = "WISP_ENGINE_ID"
+_held: list[int] = []  # the note of this process, locked: so others see that it is in use
 
 
 def assign_engine_id() -> None:
@@ -39,7 +41,11 @@ def note_engine(init_info: dict[str, Any]) -> None:
     _sweep(path.parent)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(init_info))
+    descriptor = os.open(fresh, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
     fresh.rename(path)
+    _let_go()
+    _held.append(descriptor)
 
 
 def read_note() -> dict[str, Any] | None:
@@ -52,15 +58,23 @@ def read_note() -> dict[str, Any] | None:
 
 
 def _sweep(home: Path) -> None:
-    """What engines that were killed have left."""
+    """What engines that were killed have left. Those of other containers have numbers that this one
+    does not know, and hold their locks."""
     for path in [*home.glob("engine-*.json"), *home.glob("self-*")]:
         owner = path.name.split("-")[1]
         if owner.isdigit() and not Path("/proc", owner).exists():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
 
 
 def forget_engine() -> None:
     """Nothing is followed any more."""
+    _let_go()
     with contextlib.suppress(FileNotFoundError):
         _note().unlink()
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
