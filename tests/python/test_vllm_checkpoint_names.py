@@ -19,6 +19,11 @@ import wisp.vllm  # noqa: E402
 from wisp.vllm.offline import verify_offline  # noqa: E402
 
 QUICK = ("Mixtral",)
+#: What vLLM alone does not load of what transformers saves.
+NOT_SERVED = {
+    "Gemma3": "it wants torchvision, and then 'vision_tower.vision_model.…', which transformers 5.19 "
+    "saves as 'vision_tower.…'",
+}
 #: The class that published checkpoints name, where transformers saves another.
 PUBLISHED = {"PhiMoE": "PhiMoEForCausalLM"}
 
@@ -31,8 +36,8 @@ FAMILIES = [
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_engine_follows_a_live_trainer(tmp_path, family):
-    if family == "Gemma3":
-        pytest.importorskip("torchvision", reason="vLLM does not load Gemma3 without it")
+    if family in NOT_SERVED:
+        pytest.skip(f"vLLM 0.32 does not serve {family}: {NOT_SERVED[family]}")
     model = fused_models.make(family)
     model.save_pretrained(tmp_path / "served")
     config = tmp_path / "served" / "config.json"

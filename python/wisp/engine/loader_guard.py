@@ -1,8 +1,8 @@
 """Keeps a model's parameters where they are while its loader runs for a plan.
 
 Some loaders register a parameter anew each time they load. What is served would then be the new
-memory, which a recording never fills: the old one stays, at every moment since requests are served
-beside it, and what the loader writes to the new one counts as written to the old.
+memory, which a recording never fills: the old one is put back, and what the loader writes to the
+new one counts as written to the old.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def _kept(model: torch.nn.Module) -> Iterator[None]:
         # of rotary embeddings, when they first meet their dtype).
         if tensor is not None and name not in module._non_persistent_buffers_set
     ]
-    with _registrations():
+    adopted: set[int] = set()
+    with _registrations(adopted):
         try:
             yield
         finally:
-            strange = _put_back(before)
+            moved = _put_back(before)
+    strange = [tensor for tensor in moved if tensor.untyped_storage().data_ptr() not in adopted]
     if strange:
         names = [
             name
@@ -77,8 +79,8 @@ def _put_back(before: list[tuple[Any, Any, str, torch.Tensor, torch.Tensor]]) ->
 
 
 @contextmanager
-def _registrations() -> Iterator[None]:
-    """Tells the recorder of a parameter that this thread would register in place of another."""
+def _registrations(adopted: set[int]) -> Iterator[None]:
+    """Tells the recorder of a parameter that is registered, on this thread, in place of another."""
     thread = threading.get_ident()
     with _patching:
         original = torch.nn.Module.register_parameter
@@ -87,9 +89,10 @@ def _registrations() -> Iterator[None]:
             module: torch.nn.Module, name: str, param: torch.nn.Parameter | None
         ) -> None:
             old = module._parameters.get(name) if threading.get_ident() == thread else None
+            original(module, name, param)
             adopt = getattr(_get_current_dispatch_mode(), "adopt", None)
-            if old is None or param is None or adopt is None or not adopt(old, param):
-                original(module, name, param)
+            if old is not None and param is not None and adopt is not None and adopt(old, param):
+                adopted.add(old.untyped_storage().data_ptr())
 
         torch.nn.Module.register_parameter = register_parameter
         try:
