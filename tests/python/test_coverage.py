@@ -388,6 +388,8 @@ def test_an_older_report_is_never_told_after_a_newer_one(rank: Any) -> None:
 def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_followed(
     rank: Any,
 ) -> None:
+    shown: list[int] = []  # the memory that requests beside the loader read
+
     class Renewing(Model):
         def load(self, tensors: Any) -> None:
             def rest() -> Any:
@@ -395,6 +397,7 @@ def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_f
                     if name == DOWN:
                         fresh = torch.empty(8, 16, dtype=BF16)
                         self.down = torch.nn.Parameter(fresh, requires_grad=False)
+                        shown.append(self.down.data_ptr())
                         self.down.data.copy_(tensor)
                     else:
                         yield name, tensor
@@ -404,6 +407,7 @@ def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_f
     one = rank(weights(), weights(), tied=False, kind=Renewing)
     one.report(lambda r: r.staged is not None)  # the loader has run for the plan
     served = one.model.down
+    assert shown[-1] == served.data_ptr()
     for _ in range(2):
         one.train()
         one.follow()

@@ -132,7 +132,7 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._targets = targets
         self._where = {t.flat.untyped_storage().data_ptr(): i for i, t in enumerate(targets)}
-        self._adopted: list[torch.Tensor] = []  # so that no storage gets the address of another
+        self._adopted: list[torch.UntypedStorage] = []  # so that none gets the address of another
         self._shadows: dict[int, torch.Tensor] = {}
         self._writes: list[Write] = []
 
@@ -142,7 +142,7 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         same = (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype)
         if target is None or not same or old.storage_offset() or new.storage_offset():
             return False
-        self._adopted.append(new)
+        self._adopted.append(new.untyped_storage())
         self._where[new.untyped_storage().data_ptr()] = target
         return True
 

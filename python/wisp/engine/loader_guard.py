@@ -1,8 +1,9 @@
 """Keeps a model's parameters where they are while its loader runs for a plan.
 
 Some loaders register a parameter anew each time they load. What is served would then be the new
-memory, which a recording never fills: the old one is put back, and what the loader writes to the
-new one counts as written to the old.
+memory, which a recording never fills. So the new one gets the memory of the old, since requests are
+served beside, the old one is put back at the end, and what the loader writes to the memory that it
+made counts as written to the old.
 """
 
 from __future__ import annotations
@@ -89,10 +90,11 @@ def _registrations(adopted: set[int]) -> Iterator[None]:
             module: torch.nn.Module, name: str, param: torch.nn.Parameter | None
         ) -> None:
             old = module._parameters.get(name) if threading.get_ident() == thread else None
-            original(module, name, param)
             adopt = getattr(_get_current_dispatch_mode(), "adopt", None)
             if old is not None and param is not None and adopt is not None and adopt(old, param):
                 adopted.add(old.untyped_storage().data_ptr())
+                param.data = old.data
+            original(module, name, param)
 
         torch.nn.Module.register_parameter = register_parameter
         try:
