@@ -77,7 +77,7 @@ def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
 
 
 def last_changes(follower: Any, feed: Any) -> list[tuple[Any, ...]]:
-    from wisp.engine.feed_files import read_move
+    from wisp.engine.feed.feed_files import read_move
 
     shapes = {name: tuple(shape) for name, _, shape in feed.schema}
     move = feed.moves[-1]

@@ -126,8 +126,9 @@ def python_page():
     page = ["# Python API", "", "`import wisp` has the names of the first modules; the others are imported by name.", ""]
     top = ast.parse((TREE / "python/wisp/__init__.py").read_text())
     first = {n.module for n in ast.walk(top) if isinstance(n, ast.ImportFrom) and n.level == 1}
-    ranked = sorted((TREE / "python/wisp").rglob("*.py"),
-                    key=lambda path: (path.parent.name != "wisp" or path.stem not in first, path))
+    package = TREE / "python/wisp"
+    ranked = sorted(package.rglob("*.py"),
+                    key=lambda path: (".".join(path.relative_to(package).with_suffix("").parts) not in first, path))
     for path in ranked:
         module = ast.parse(path.read_text())
         named = next((n.value for n in module.body if isinstance(n, ast.Assign)

@@ -207,7 +207,7 @@ void fill_words(const PieceMap& piece, nb::handle memory, std::size_t width, nb:
 }  // namespace
 
 void bind_gathering(nb::module_& module) {
-    nb::class_<PieceMap>(module, "PieceMap", "Use wisp.engine.load_plan.Piece.")
+    nb::class_<PieceMap>(module, "PieceMap", "Use wisp.engine.plan.load_plan.Piece.")
         .def(
             "__init__",
             [](PieceMap* self, std::int64_t source, std::int64_t target,

@@ -26,21 +26,26 @@ from .errors import (
     WrongBaseError,
 )
 from .folders import ReadFolder, reading
-from .follower import Follower, SyncReport
-from .publisher import Publisher, PublishStats
+from .follow.follower import Follower, SyncReport
+from .follow.targets import Changes, TensorChange
+from .publish.publisher import Publisher, PublishStats
+from .publish.stream_publisher import StreamPublisher
 from .runs import compact, doctor, export, init, log, retain, scrub, status
-from .stream_publisher import StreamPublisher
-from .targets import Changes, TensorChange
 
 if TYPE_CHECKING:
+    from . import adapters as adapters
+    from . import axolotl as axolotl
     from . import engine as engine
     from . import folders as folders
     from . import hf as hf
+    from . import ms_swift as ms_swift
     from . import nemo_rl as nemo_rl
     from . import plot as plot
+    from . import quantize as quantize
     from . import ray as ray
     from . import sglang as sglang
     from . import sharded as sharded
+    from . import skyrl as skyrl
     from . import slime as slime
     from . import trl as trl
     from . import verl as verl

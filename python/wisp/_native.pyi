@@ -674,7 +674,7 @@ def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.
 def export_step(where: Location, output: str | os.PathLike[str], step: int | None = ..., trust: Trust = ..., work: str | os.PathLike[str] | None = ..., base: str | os.PathLike[str] | None = ..., threads: int = ...) -> ExportReport: ...
 
 class PieceMap:
-    """Use wisp.engine.load_plan.Piece."""
+    """Use wisp.engine.plan.load_plan.Piece."""
 
     def __init__(self, source: int, target: int, dims: Sequence[tuple[int, int, int]]) -> None: ...
 

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from .errors import InvalidError
+from .frameworks.seams import find_seam
 from .hf import PublishCallback
-from .seams import find_seam
 
 __all__ = ["WispArgs", "WispPlugin"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _native, runs
 from .errors import InvalidError, NoRunError
-from .publisher import Publisher
+from .publish.publisher import Publisher
 from .runs import TrustedKeys
 from .stores import RunAddress, location
 

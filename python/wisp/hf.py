@@ -13,8 +13,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from .model_files import ModelFiles
-from .publisher import Publisher
+from .model.model_files import ModelFiles
+from .publish.publisher import Publisher
 from .stores import RunAddress
 from .tensors import is_dtensor, unwrapped
 

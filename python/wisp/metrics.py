@@ -17,7 +17,7 @@ from .errors import InvalidError, kind_of
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from .publish_stats import PublishStats
+    from .publish.publish_stats import PublishStats
 
 __all__ = ["MetricsRule", "PublisherMetrics"]
 

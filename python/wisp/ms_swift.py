@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import InvalidError
+from .frameworks.seams import find_seam
 from .hf import PublishCallback
-from .seams import find_seam
 
 __all__ = ["register"]
 

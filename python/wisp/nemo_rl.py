@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from .errors import InvalidError
-from .refit import Refit, RefitSettings, drain
-from .seams import find_seam, require_methods
+from .frameworks.refit import Refit, RefitSettings, drain
+from .frameworks.seams import find_seam, require_methods
 
 __all__ = ["WispCheckpointEngine"]
 

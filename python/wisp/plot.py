@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _native, runs
 from .errors import Error, NotFoundError
-from .publisher import PublishStats
+from .publish.publisher import PublishStats
 from .reports import human_bytes
 from .runs import TrustedKeys
 from .stores import RunAddress, location

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .engine.attribute_loader import AttributeLoader
-from .engine.feed_files import FeedSettings
-from .engine.feed_link import FeedLink, FeedState
-from .engine.rank_follower import RankFollower
-from .engine.rank_vote import Vote
+from .engine.feed.feed_files import FeedSettings
+from .engine.feed.feed_link import FeedLink, FeedState
+from .engine.plan.attribute_loader import AttributeLoader
+from .engine.rank.rank_follower import RankFollower
+from .engine.rank.rank_vote import Vote
 from .errors import ConflictError, InvalidError, text_of
 
 if TYPE_CHECKING:

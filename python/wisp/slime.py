@@ -28,7 +28,7 @@ from typing import Any
 
 from .errors import InvalidError, NotFoundError, UnavailableError
 from .folders import FolderPublisher
-from .follower import Follower
+from .follow.follower import Follower
 
 __all__ = ["publish_written", "pull_before_read"]
 

@@ -12,7 +12,7 @@ import fused_models  # noqa: E402
 import wisp  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import core_model_loading  # noqa: E402
-from wisp.checkpoint_names import ComputedTensor, Naming  # noqa: E402
+from wisp.model.checkpoint_names import ComputedTensor, Naming  # noqa: E402
 
 
 def bits(tensor) -> bytes:
@@ -180,7 +180,7 @@ def test_a_plan_that_transformers_does_not_share_is_refused(tmp_path, monkeypatc
 
 
 def test_a_transposed_tensor_is_staged_by_rows():
-    from wisp.staging import Source
+    from wisp.publish.staging import Source
 
     tensor = torch.arange(4096 * 64, dtype=torch.float32).reshape(64, 4096).t()
     source = Source("w", tensor, tensor.dtype)

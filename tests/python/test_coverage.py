@@ -15,13 +15,13 @@ torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from wisp.engine.coverage import CACHE_SCALES, Allowed, agree, judge, region_of  # noqa: E402
-from wisp.engine.feed_files import FeedSettings  # noqa: E402
-from wisp.engine.feed_link import FeedLink  # noqa: E402
-from wisp.engine.load_plan import targets_of  # noqa: E402
-from wisp.engine.load_recorder import learn  # noqa: E402
-from wisp.engine.rank_follower import RankFollower  # noqa: E402
-from wisp.engine.served_checkpoint import open_served  # noqa: E402
+from wisp.engine.plan.coverage import CACHE_SCALES, Allowed, agree, judge, region_of  # noqa: E402
+from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
+from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
+from wisp.engine.plan.load_plan import targets_of  # noqa: E402
+from wisp.engine.plan.load_recorder import learn  # noqa: E402
+from wisp.engine.rank.rank_follower import RankFollower  # noqa: E402
+from wisp.engine.plan.served_checkpoint import open_served  # noqa: E402
 from wisp.errors import InvalidError, UnavailableError, WrongBaseError  # noqa: E402
 
 BF16 = torch.bfloat16

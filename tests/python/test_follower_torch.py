@@ -162,7 +162,7 @@ def test_every_dtype_arrives_bit_for_bit(own_copy):
     if not own_copy:
         wisp.apply(target, wisp.diff(old, new))
     else:
-        from wisp.targets import Changes, TensorChange, TensorTarget
+        from wisp.follow.targets import Changes, TensorChange, TensorTarget
 
         writer = TensorTarget(target, set(), cast=False)
         changes = [

@@ -13,7 +13,7 @@ import wisp  # noqa: E402
 from patient_callback import PatientCallback  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from wisp.hf import PublishCallback  # noqa: E402
-from wisp.refit import Refit, RefitSettings  # noqa: E402
+from wisp.frameworks.refit import Refit, RefitSettings  # noqa: E402
 
 
 def tiny_llama():

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 import wisp
-from wisp.engine.feed_files import FeedSettings, feed_folder
-from wisp.engine.feed_link import FeedLink
-from wisp.engine.feed_messages import RankReport
-from wisp.engine.feed_readers import LARGEST_LAG
+from wisp.engine.feed.feed_files import FeedSettings, feed_folder
+from wisp.engine.feed.feed_link import FeedLink
+from wisp.engine.feed.feed_messages import RankReport
+from wisp.engine.feed.feed_readers import LARGEST_LAG
 
 TIMEOUT = 60.0
 #: A process at the feed. It reports as a rank, and says which step it knows of when it is asked.
 READER = """
 import sys
-from wisp.engine.feed_files import FeedSettings, StateMovedError
-from wisp.engine.feed_link import FeedLink
-from wisp.engine.feed_messages import RankReport
+from wisp.engine.feed.feed_files import FeedSettings, StateMovedError
+from wisp.engine.feed.feed_link import FeedLink
+from wisp.engine.feed.feed_messages import RankReport
 
 link = FeedLink(FeedSettings(sys.argv[1], poll=0.1))
 link.report("reader", RankReport())

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wisp.engine.feed_messages import (
+from wisp.engine.feed.feed_messages import (
     Coming,
     FeedPosition,
     FollowStatus,

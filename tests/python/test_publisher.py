@@ -16,9 +16,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
-from wisp import staging  # noqa: E402
-from wisp.checkpoint_names import Naming  # noqa: E402
-from wisp.publisher import Publisher  # noqa: E402
+from wisp.publish import staging  # noqa: E402
+from wisp.model.checkpoint_names import Naming  # noqa: E402
+from wisp.publish.publisher import Publisher  # noqa: E402
 
 TREE = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from test_publisher import MODES, bits, stored  # noqa: E402
 
 import wisp  # noqa: E402
-from wisp.publisher import Publisher  # noqa: E402
+from wisp.publish.publisher import Publisher  # noqa: E402
 
 
 def hide(run: Path) -> None:

@@ -16,7 +16,7 @@ from compressed_tensors.quantization.lifecycle.forward import quantize  # noqa: 
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from wisp import quantize as schemes  # noqa: E402
-from wisp import staging  # noqa: E402
+from wisp.publish import staging  # noqa: E402
 from wisp.quantize import quantized_sources, scheme  # noqa: E402
 
 SCHEMES = {

@@ -16,10 +16,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
-from wisp.engine.feed_files import FeedSettings  # noqa: E402
-from wisp.engine.feed_link import FeedLink  # noqa: E402
-from wisp.engine.rank_follower import RankFollower  # noqa: E402
-from wisp.engine.rank_vote import Served  # noqa: E402
+from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
+from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
+from wisp.engine.rank.rank_follower import RankFollower  # noqa: E402
+from wisp.engine.rank.rank_vote import Served  # noqa: E402
 
 BF16 = torch.bfloat16
 TIMEOUT = 60.0

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import wisp  # noqa: E402
 from wisp import ShardedPublisher, _native  # noqa: E402
-from wisp.checkpoint_names import Naming  # noqa: E402
+from wisp.model.checkpoint_names import Naming  # noqa: E402
 from wisp.sharded import rounds  # noqa: E402
 
 import fused_models  # noqa: E402

@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
-from wisp.engine.feed_files import FeedSettings  # noqa: E402
-from wisp.engine.feed_link import FeedLink  # noqa: E402
-from wisp.engine.feed_messages import RankHolds, RankReport  # noqa: E402
-from wisp.engine.join_parts import has_parts  # noqa: E402
-from wisp.engine.rank_follower import RankFollower  # noqa: E402
-from wisp.engine.rank_table import RankTable  # noqa: E402
-from wisp.engine.rank_vote import Served  # noqa: E402
+from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
+from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
+from wisp.engine.feed.feed_messages import RankHolds, RankReport  # noqa: E402
+from wisp.engine.feed.join_parts import has_parts  # noqa: E402
+from wisp.engine.rank.rank_follower import RankFollower  # noqa: E402
+from wisp.engine.feed.rank_table import RankTable  # noqa: E402
+from wisp.engine.rank.rank_vote import Served  # noqa: E402
 
 BF16 = torch.bfloat16
 TIMEOUT = 60.0

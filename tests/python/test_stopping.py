@@ -14,7 +14,7 @@ from test_follower import blank, model, same, start_python
 import wisp
 from wisp import _native
 from wisp.stores import At, FsspecStore
-from wisp.targets import SharedTarget
+from wisp.follow.targets import SharedTarget
 from wisp.tensors import host_entries
 
 #: What is promised is a second; the rest is for machines with too much to do.

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import wisp
-from wisp import handed_changes
-from wisp.stream_publisher import StreamPublisher
+from wisp.publish import handed_changes
+from wisp.publish.stream_publisher import StreamPublisher
 
 torch = pytest.importorskip("torch")
 

@@ -322,7 +322,7 @@ def test_what_skyrl_registered_first_stays_its_own_aloud(skyrl, factory, caplog)
 
 
 def test_something_is_done_when_a_module_is_imported(tmp_path, monkeypatch):
-    from wisp.when_imported import when_imported
+    from wisp.frameworks.when_imported import when_imported
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))

@@ -26,8 +26,8 @@ from fastapi import FastAPI  # noqa: E402
 from prometheus_client import generate_latest  # noqa: E402
 
 import wisp  # noqa: E402
-from wisp.engine.feed_link import FeedLink, FeedState  # noqa: E402
-from wisp.engine.feed_messages import (  # noqa: E402
+from wisp.engine.feed.feed_link import FeedLink, FeedState  # noqa: E402
+from wisp.engine.feed.feed_messages import (  # noqa: E402
     FeedPosition,
     FollowStatus,
     RankReport,
@@ -479,7 +479,7 @@ def test_an_expired_run_shows_in_status_and_metrics(two: Served) -> None:
 def test_the_feed_tells_that_a_run_has_expired(tmp_path: Path) -> None:
     import numpy as np
 
-    from wisp.engine.feed_files import FeedSettings
+    from wisp.engine.feed.feed_files import FeedSettings
 
     run = str(tmp_path / "run")
     with wisp.Publisher(run, {"w": np.zeros(10)}, expires_after=0.05) as publisher:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import InvalidError
-from ..staging import MadeSource, Source
+from ..publish.staging import MadeSource, Source
 from ..tensors import is_torch
 from .scheme import CHUNK_ELEMENTS, Part, QuantizeFunction, Scheme, is_matrix
 

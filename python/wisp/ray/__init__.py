@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..seams import find_seam
+from ..frameworks.seams import find_seam
 
 if TYPE_CHECKING:
     from .actors import FeedActor, PublisherActor, ReplicaActor

@@ -15,10 +15,10 @@ from typing import Any
 
 import ray
 
-from ..engine.feed_files import FeedSettings
-from ..engine.feed_link import FeedLink
+from ..engine.feed.feed_files import FeedSettings
+from ..engine.feed.feed_link import FeedLink
 from ..errors import InvalidError, UnavailableError
-from ..stream_publisher import StreamPublisher
+from ..publish.stream_publisher import StreamPublisher
 
 __all__ = ["FeedActor", "PublisherActor", "ReplicaActor"]
 

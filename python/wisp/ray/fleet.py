@@ -17,9 +17,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..engine import Driver, Report
-from ..engine.feed_files import FeedSettings
-from ..engine.server_switch import ServerSwitch
+from ..engine.feed.feed_files import FeedSettings
 from ..errors import Error, InvalidError, UnavailableError
+from ..frameworks.server_switch import ServerSwitch
 from ..runs import TrustedKeys, log, trust_of
 from .actors import FeedActor, ReplicaActor
 

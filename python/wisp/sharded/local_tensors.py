@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checkpoint_names import View
 from ..errors import InvalidError
-from ..staging import DtypeRule, published_dtype
+from ..model.checkpoint_names import View
+from ..publish.staging import DtypeRule, published_dtype
 from ..tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
 from .shard_plan import Range
 

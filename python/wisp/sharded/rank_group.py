@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
-from ..checkpoint_names import NamingRule, sharded_views
 from ..errors import Error, GapError, InvalidError, UnavailableError
-from ..staging import DtypeRule
+from ..model.checkpoint_names import NamingRule, sharded_views
+from ..publish.staging import DtypeRule
 from ..tensors import state_of
 from .key_store import KeyStore
 from .local_tensors import LocalTensor, describe_local

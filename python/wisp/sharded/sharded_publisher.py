@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 from .. import _native, runs
 from ..errors import Error, FencedError, InvalidError, UnsupportedError, exception_of
-from ..exit_flush import finish_at_exit, warn_at_exit
 from ..forks import OfOneProcess
-from ..optimizer_hooks import OptimizerHooks
+from ..publish.exit_flush import finish_at_exit, warn_at_exit
+from ..publish.optimizer_hooks import OptimizerHooks
+from ..publish.staging import DtypeRule
 from ..runs import Codec, TrustedKeys
-from ..staging import DtypeRule
 from ..stores import RunAddress, location
 from ..tensors import unwrapped
 from .rank_group import RankGroup

@@ -14,8 +14,8 @@ import weakref
 from typing import Any
 
 from ..errors import InvalidError
+from ..frameworks.when_imported import when_imported
 from ..vllm.backend import FURTHER_NAMES, backend_names, register_trainer_engine
-from ..when_imported import when_imported
 
 __all__ = ["DELTA", "register", "runtime_env"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..engine import Driver, Report
-from ..engine.server_switch import ServerDriver, ServerSwitch
 from ..errors import FencedError, InvalidError
-from ..model_files import ModelFiles
-from ..publisher import Publisher, PublishStats
+from ..frameworks.server_switch import ServerDriver, ServerSwitch
+from ..model.model_files import ModelFiles
+from ..publish.publisher import Publisher, PublishStats
+from ..publish.staging import DtypeRule, dtype_named
 from ..runs import TrustedKeys
-from ..staging import DtypeRule, dtype_named
 from ..stores import RunAddress
 from ..tensors import is_dtensor
 from .handed_weights import HandedWeights

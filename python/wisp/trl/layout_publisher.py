@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _native
-from ..checkpoint_names import Naming
-from ..staging import DtypeRule, MadeSource, Source, sources_of
+from ..model.checkpoint_names import Naming
+from ..publish.staging import DtypeRule, MadeSource, Source, sources_of
 from ..stores import RunAddress, location
 from ..tensors import host_weights, is_torch, unwrapped
 

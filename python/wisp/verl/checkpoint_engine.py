@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from ..errors import InvalidError
-from ..publisher import PublishStats
-from ..refit import Refit, RefitSettings, drain
-from ..seams import find_seam, require_methods
+from ..frameworks.refit import Refit, RefitSettings, drain
+from ..frameworks.seams import find_seam, require_methods
+from ..publish.publisher import PublishStats
 
 __all__ = ["BACKEND", "TESTED", "WispCheckpointEngine"]
 

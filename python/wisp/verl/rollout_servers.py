@@ -13,10 +13,10 @@ import asyncio
 from typing import Any
 
 from ..engine import Driver
-from ..engine.server_switch import ServerSwitch
 from ..errors import InvalidError
-from ..refit import RefitSettings
-from ..seams import find_seam
+from ..frameworks.refit import RefitSettings
+from ..frameworks.seams import find_seam
+from ..frameworks.server_switch import ServerSwitch
 from .checkpoint_engine import BACKEND, TESTED
 
 __all__ = ["WispCheckpointEngineManager"]

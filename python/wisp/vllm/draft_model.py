@@ -10,9 +10,9 @@ import functools
 import sys
 from typing import Any
 
-from ..engine.draft_loader import Draft
+from ..engine.plan.draft_loader import Draft
 from ..errors import Error
-from ..when_imported import when_imported
+from ..frameworks.when_imported import when_imported
 from .packed import expert_layouts, refuse_packed
 from .twin import computing_layers
 

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ..engine.feed_files import feed_home
+from ..engine.feed.feed_files import feed_home
 
 __all__ = ["assign_engine_id", "engine_id", "forget_engine", "note_engine", "read_note"]
 

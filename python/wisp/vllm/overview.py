@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.feed_link import FeedState
-from ..engine.feed_messages import RankReport, RankState
+from ..engine.feed.feed_link import FeedState
+from ..engine.feed.feed_messages import RankReport, RankState
 
 __all__ = ["Overview", "phases_of"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..engine.load_plan import Layout, learn_layout
+from ..engine.plan.load_plan import Layout, learn_layout
 from ..errors import UnsupportedError
 from .backend import is_ours
 

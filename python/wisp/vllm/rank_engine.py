@@ -11,10 +11,10 @@ import torch
 from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
-from ..engine.coverage import CACHE_SCALES
-from ..engine.feed_link import FeedLink
-from ..engine.rank_follower import RankFollower
-from ..engine.rank_vote import Served
+from ..engine.feed.feed_link import FeedLink
+from ..engine.plan.coverage import CACHE_SCALES
+from ..engine.rank.rank_follower import RankFollower
+from ..engine.rank.rank_vote import Served
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .draft_model import draft_beside
 from .identity import engine_id, forget_engine, note_engine

@@ -12,8 +12,8 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from ..engine.coverage import Allowed
-from ..engine.feed_files import FeedSettings
+from ..engine.feed.feed_files import FeedSettings
+from ..engine.plan.coverage import Allowed
 from ..errors import InvalidError
 from ..runs import trust_of
 

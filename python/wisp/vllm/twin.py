@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ..engine.held_tensors import objects_on, tensors_on
-from ..engine.layer_twin import LayerTwin, Unit
-from ..engine.load_plan import Layout
+from ..engine.plan.load_plan import Layout
+from ..engine.stage.held_tensors import objects_on, tensors_on
+from ..engine.stage.layer_twin import LayerTwin, Unit
 from ..errors import UnsupportedError
 from .onednn import handlers_on
 from .versions import is_deferred_attention

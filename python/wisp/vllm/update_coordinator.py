@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..engine.coverage import listed
-from ..engine.feed_link import FeedLink, FeedState
-from ..engine.feed_messages import FeedPosition
+from ..engine.feed.feed_link import FeedLink, FeedState
+from ..engine.feed.feed_messages import FeedPosition
+from ..engine.plan.coverage import listed
 from ..errors import (
     ConflictError,
     Error,
@@ -314,7 +314,7 @@ def self_owner() -> bool:
     """Of several API servers of one engine, exactly one moves it by itself."""
     import fcntl
 
-    from ..engine.feed_files import feed_home
+    from ..engine.feed.feed_files import feed_home
 
     descriptor = os.open(feed_home() / f"self-{engine_id()}", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,0 +1,164 @@
+"""Makes stages of what a feed tells: by its moves where they lead on, else by a whole state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from ...follow.targets import element_width
+from ..feed.feed_files import MappedState, read_move
+from ..feed.feed_link import FeedLink, FeedState
+from ..feed.feed_messages import Move, Part
+from ..feed.held_slices import whole_part
+from ..feed.join_parts import has_parts
+from ..feed.whole_state import WholeState
+from ..plan.coverage import check_twins
+from ..plan.load_plan import LoadPlan
+from ..stage.stage import Stage
+from .gather import parts_of
+from .rank_plan import RankPlan
+from .rank_vote import Served
+
+__all__ = ["StageBuilder"]
+
+
+class StageBuilder:
+    """For one rank; it writes nothing into the engine's memory."""
+
+    def __init__(self, link: FeedLink, plans: RankPlan) -> None:
+        self._link = link
+        self._plans = plans
+
+    def toward(self, plan: LoadPlan, feed: FeedState, before: Served | None) -> Stage | None:
+        """By moves, or by the whole state that the feed keeps. None: it has just moved on."""
+        assert feed.at is not None
+        stage = Stage(plan)
+        moves = None
+        if before is not None and before.feed == feed.pid:
+            moves = feed.chain(before.serial)
+        elif before is not None and before.state == feed.at.state:
+            moves = []
+        try:
+            done = self._put_moves(stage, feed, moves) if moves is not None else None
+        except (FileNotFoundError, _UnlikeError):
+            done = None  # the feed has let them go, or only the whole tells; its state is there
+        if done is not None:
+            return stage if done else None
+        stage = Stage(plan)
+        with self._link.mapped(feed) as state:
+            if state is None:
+                time.sleep(0.002)  # it has just moved on, and tells us so
+                return None
+            self._put_whole(stage, state)
+        return stage
+
+    def beyond(
+        self, plan: LoadPlan, feed: FeedState, known: Iterable[tuple[str, Stage]]
+    ) -> Stage | None:
+        """By moves beyond one of the known states, else by a whole state; None: by neither yet."""
+        for state, base in known:
+            moves = feed.chain_from(state)
+            try:
+                stage = Stage.beyond(base)
+                if moves is not None and self._put_moves(stage, feed, moves):
+                    return stage
+            except (FileNotFoundError, _UnlikeError):
+                continue
+        moves = feed.chain_from(feed.whole_state) if feed.whole else None
+        if moves is None or not has_parts(feed.whole_parts, self._needed(plan), feed.schema):
+            return None
+        try:
+            stage = Stage(plan)
+            self._put_whole(stage, WholeState(feed.whole))
+            return stage if self._put_moves(stage, feed, moves, from_memory=False) else None
+        except (FileNotFoundError, _UnlikeError):
+            return None
+
+    def _needed(self, plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
+        """What of a whole state is read."""
+        twins = self._plans.coverage.twins
+        whole = {*plan.opaque, *twins, *twins.values()}
+        found = {name: parts for name, parts in parts_of(plan).items() if name not in whole}
+        whole |= plan.pieces.keys() - found.keys()
+        return found | {name: (whole_part(plan.shapes[name]),) for name in whole}
+
+    def count_differences(
+        self, plan: LoadPlan, state: MappedState, names: set[str] | None = None
+    ) -> int:
+        """How many elements of memory are not the state's.
+
+        names: of these tensors, and what is computed; None: of all.
+        """
+        if names is None:
+            check_twins(self._plans.coverage.twins, state.bits)
+        total = 0
+        for name in plan.pieces if names is None else names & set(plan.pieces):
+            for _, mask, _ in plan.differences(name, _signed(state.bits(name))):
+                total += int(mask.sum())
+        stage = Stage(plan)
+        stage.put_writes(self._plans.captured(plan, lambda n: _signed(state.bits(n))))
+        return total + stage.seal().elements
+
+    def _put_whole(self, stage: Stage, state: MappedState | WholeState) -> None:
+        check_twins(self._plans.coverage.twins, state.bits)
+        for name in stage.plan.pieces:
+            stage.put_whole(name, _signed(state.bits(name)))
+        writes = self._plans.captured(stage.plan, lambda name: _signed(state.bits(name)))
+        stage.put_writes(writes)
+
+    def _put_moves(
+        self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool = True
+    ) -> bool:
+        """False: some of it needs a state that has moved on, or that the feed does not keep.
+
+        from_memory: the moves begin where memory and `stage` are.
+        """
+        plan = stage.plan
+        widths = {name: element_width(dtype) for name, dtype, _ in feed.schema}
+        touched: set[str] = set()
+        twins = self._plans.coverage.twins
+        for move in moves:
+            tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+            for name, positions, bits, old in read_move(self._link.folder, move, widths):
+                if name in twins or name in twins.values():
+                    tied[name] = (positions, bits)
+                if name in plan.opaque:
+                    touched.update(plan.opaque[name])
+                else:
+                    stage.put(
+                        name, torch.from_numpy(positions), _signed(bits),
+                        _signed(old) if old is not None and from_memory else None,
+                    )  # fmt: skip
+            for name, twin in twins.items():
+                if not _move_alike(tied.get(name), tied.get(twin)):
+                    raise _UnlikeError(name)
+        if not touched:
+            return True
+        if feed.relay and not touched <= set(feed.kept):
+            return False
+        with self._link.mapped(feed) as state:
+            if state is None:
+                return False
+            bits_of = state.bits
+            writes = self._plans.captured(plan, lambda name: _signed(bits_of(name)), touched)
+            stage.put_writes(writes, everything=feed.relay)
+        return True
+
+
+class _UnlikeError(Exception):
+    """A move changes a tensor otherwise than the one that is served in its place."""
+
+
+def _move_alike(
+    one: tuple[np.ndarray, np.ndarray] | None, other: tuple[np.ndarray, np.ndarray] | None
+) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _signed(bits: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
