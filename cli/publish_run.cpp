@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "diagnostics.hpp"
-#include "wisp/cached_baseline.hpp"
+#include "wisp/publisher.hpp"
 #include "wisp/run_status.hpp"
 
 namespace wisp::cli {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "run_options.hpp"
-#include "wisp/vitals.hpp"
+#include "wisp/verdict.hpp"
 
 namespace wisp::cli {
 

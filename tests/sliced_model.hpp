@@ -3,7 +3,7 @@
 
 #include "temp_checkpoints.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/held_slices.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp::testing {
 

@@ -21,17 +21,16 @@ LAW = {layer: NARROW.get(layer, set(LAYERS[:at])) for at, layer in enumerate(LAY
 # The public headers: the first layer that may include each. Dtypes, schemas, digests and changes are
 # plain values that the kernels work on. wisp.hpp is for those outside.
 PUBLIC = {
-    "base": {"control", "result", "signing", "step_pattern"},
+    "base": {"control", "result", "signing", "step_folders"},
     "kernel": {"schema", "state"},
-    "checkpoint": {"checkpoint", "held_slices", "weights"},
-    "delta": {"delta", "inspect", "touched_tensor"},
+    "checkpoint": {"checkpoint", "weights"},
+    "delta": {"delta", "inspect"},
     "store": {"hub", "store"},
     "log": {"run", "trust"},
-    "follow": {"follower", "read_folder", "relay", "replica", "snapshots"},
-    "publish": {"async_publisher", "cached_baseline", "folder_watch", "publisher", "shard",
-                "sharded_publisher"},
-    "maintain": {"doctor", "maintenance"},
-    "observe": {"history", "run_status", "verdict", "vitals"},
+    "follow": {"followed_folders", "follower", "relay", "replica"},
+    "publish": {"async_publisher", "publisher", "shard", "sharded_publisher"},
+    "maintain": {"maintenance"},
+    "observe": {"history", "run_status", "verdict"},
     "engine": {"engine_driver"},
     "trl": {"trl_layout"},
 }

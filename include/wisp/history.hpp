@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "wisp/inspect.hpp"
-#include "wisp/run_status.hpp"
+#include "wisp/run.hpp"
 
 namespace wisp {
 
@@ -47,6 +47,15 @@ struct History {
 /// bytes are read only when there are such commits.
 Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
                              const RunOptions& options);
+
+struct ReplicaSummary {
+    std::string id;
+    std::uint64_t seq = 0;
+    std::uint64_t step = 0;
+    std::uint64_t lag_steps = 0;  // states behind the head
+    std::int64_t seen_ms = 0;     // age of its last heartbeat
+    std::string status;           // "following", "stopped", …
+};
 
 struct ReplicaHealth {
     ReplicaSummary summary;

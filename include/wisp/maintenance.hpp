@@ -1,12 +1,13 @@
-// What keeps a bucket small and sound: compact, retain, scrub, export.
-//
+// What keeps a bucket small and sound: compact, retain, scrub, export, and examining a store.
 // All may run beside a publisher and followers, from any machine that may write to the bucket.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "wisp/control.hpp"
@@ -17,8 +18,7 @@ namespace wisp {
 struct MaintenanceOptions {
     RunOptions run;
     std::optional<RunSigner> signer;
-    /// Room for one checkpoint and the deltas at hand; a temporary folder when empty.
-    std::filesystem::path work;
+    std::filesystem::path work;  // room for a checkpoint and deltas; empty: a temporary folder
     /// The public checkpoint that anchors may stand on; where all of them do, it is needed.
     std::optional<std::filesystem::path> base;
     unsigned threads = 0;
@@ -43,8 +43,7 @@ struct RetainOptions {
     std::uint64_t keep_anchors = 2;
     /// How long replicas that planned before may still read what the floor gave up.
     Milliseconds grace = Milliseconds(3'600'000);
-    /// Objects that no commit names are removed at this age.
-    Milliseconds orphan_age = Milliseconds(24 * 3'600'000);
+    Milliseconds orphan_age = Milliseconds(24 * 3'600'000);  // of objects that no commit names
     /// Branches that were given up, by their runs' identities: what they needed may go.
     std::vector<std::string> release_branches;
     bool dry_run = false;
@@ -94,5 +93,38 @@ struct ExportReport {
 Result<ExportReport> export_step(const Location& where, std::optional<std::uint64_t> step,
                                  const std::filesystem::path& output,
                                  const MaintenanceOptions& options);
+
+/// Of one promise that wisp needs a store to keep. They are tried out, since some stores pass every
+/// test made one request at a time and still let both of two overlapping conditional writes win.
+enum class Verdict { kPass, kWarn, kFail, kSkipped };
+/// "pass", "warn", "fail" or "skipped". Stable across releases.
+std::string_view name_of(Verdict verdict);
+
+struct Finding {
+    std::string name;  // stable across releases
+    Verdict verdict = Verdict::kPass;
+    std::string detail;
+    std::string cure;  // empty when there is nothing to cure
+};
+
+struct DoctorReport {
+    std::vector<Finding> findings;
+    /// Several writers are safe from each other. False: use the store with one writer only.
+    bool exclusive_create = false;
+    /// Rounds in which several writers raced to create one object. Of a fault that shows in one
+    /// round of n, 3 n rounds miss one examination in twenty.
+    std::uint64_t races = 0;
+    bool healthy = false;  // no finding is kFail
+};
+
+struct DoctorOptions {
+    bool quick = false;         // fewer and smaller races, and no large object
+    Progress progress = {};     // counts probes, not bytes
+    std::stop_token stop = {};  // ends it early: wisp/control.hpp
+};
+
+/// Writes, reads and removes objects under "<prefix>/.wisp-doctor-<random>/" only. An error means
+/// that nothing could be found out: the store was out of reach, or refused the first write.
+Result<DoctorReport> examine(const Location& location, const DoctorOptions& options = {});
 
 }  // namespace wisp

@@ -105,4 +105,8 @@ class Publisher {
     std::unique_ptr<State> state_;
 };
 
+/// Where a publisher's baseline lies if nobody names a folder: in the user's cache, one for each
+/// run. kInvalid: neither XDG_CACHE_HOME nor HOME is set.
+Result<std::filesystem::path> cached_baseline(const std::string& run_id);
+
 }  // namespace wisp

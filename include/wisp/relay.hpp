@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "wisp/held_slices.hpp"
 #include "wisp/replica.hpp"
-#include "wisp/touched_tensor.hpp"
+#include "wisp/state.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

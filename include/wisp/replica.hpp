@@ -15,7 +15,6 @@
 
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/held_slices.hpp"
 #include "wisp/result.hpp"
 #include "wisp/state.hpp"
 #include "wisp/weights.hpp"
@@ -98,7 +97,7 @@ struct FolderReplicaOptions {
     unsigned threads = 0;
     /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
     bool durable = true;
-    /// How long a change waits for readers (wisp/read_folder.hpp); then it is kUnavailable.
+    /// How long a change waits for readers (wisp/followed_folders.hpp); then it is kUnavailable.
     Milliseconds reader_patience = Milliseconds(60'000);
     Progress progress = {};
 };

@@ -14,15 +14,6 @@
 
 namespace wisp {
 
-struct ReplicaSummary {
-    std::string id;
-    std::uint64_t seq = 0;
-    std::uint64_t step = 0;
-    std::uint64_t lag_steps = 0;  // states behind the head
-    std::int64_t seen_ms = 0;     // age of its last heartbeat
-    std::string status;           // "following", "stopped", …
-};
-
 struct AnchorSummary {
     std::uint64_t seq = 0;
     std::uint64_t step = 0;

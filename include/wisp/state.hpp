@@ -67,4 +67,20 @@ struct MovedBlock {
     BlockChanges changes;
 };
 
+/// How many of a tensor's words, of 8 bytes each, a step touches: for weights that lie elsewhere
+/// (wisp/relay.hpp).
+struct TouchedTensor {
+    std::size_t tensor = 0;  // in the order of the schema
+    std::size_t words = 0;
+};
+
+/// Where the words of one tensor lie in the room for all: their indices, ascending, of 4 bytes
+/// each and padded to a multiple of 8, then the words themselves.
+constexpr std::size_t index_bytes_of(std::size_t words) {
+    return (words * 4 + 7) / 8 * 8;
+}
+constexpr std::size_t room_bytes_of(std::size_t words) {
+    return index_bytes_of(words) + words * 8;
+}
+
 }  // namespace wisp

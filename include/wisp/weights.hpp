@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
@@ -71,5 +74,22 @@ class ChangeStream {
     /// positions after the last. What it points to stays as it is until the next call.
     virtual Result<TensorChanges> next() = 0;
 };
+
+/// Elements of one tensor that a host holds of it: the first, and for each dimension how many and
+/// how far apart. Numbers count elements in row-major order, and lie inside the tensor.
+struct HeldPart {
+    struct Dimension {
+        std::uint64_t size = 0;
+        std::uint64_t stride = 0;
+        friend bool operator==(const Dimension&, const Dimension&) = default;
+    };
+    std::uint64_t first = 0;
+    std::vector<Dimension> dimensions;
+    friend bool operator==(const HeldPart&, const HeldPart&) = default;
+};
+
+/// What a host holds of a run's tensors, where its engines span several hosts: by the name of the
+/// tensor; of those that are absent, nothing. Parts may overlap.
+using HeldSlices = std::map<std::string, std::vector<HeldPart>>;
 
 }  // namespace wisp

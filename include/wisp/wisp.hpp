@@ -1,37 +1,47 @@
-// wisp: weights in sparse patches. Begin with publisher.hpp and follower.hpp; ARCHITECTURE.md has
-// the order of the layers.
+// wisp: weights in sparse patches. All public headers, in the order of reading; or begin with
+// publisher.hpp and follower.hpp. ARCHITECTURE.md has the layers.
 #pragma once
 
-#include "wisp/async_publisher.hpp"
-#include "wisp/cached_baseline.hpp"
-#include "wisp/checkpoint.hpp"
+// What everything stands on.
 #include "wisp/control.hpp"
+#include "wisp/result.hpp"
+
+// Weights, in memory and in files.
+#include "wisp/checkpoint.hpp"
+#include "wisp/schema.hpp"
+#include "wisp/state.hpp"
+#include "wisp/weights.hpp"
+
+// What changed between two of them, as a file.
 #include "wisp/delta.hpp"
-#include "wisp/doctor.hpp"
-#include "wisp/engine_driver.hpp"
-#include "wisp/folder_watch.hpp"
-#include "wisp/follower.hpp"
-#include "wisp/history.hpp"
-#include "wisp/hub.hpp"
 #include "wisp/inspect.hpp"
-#include "wisp/maintenance.hpp"
-#include "wisp/publisher.hpp"
-#include "wisp/read_folder.hpp"
+
+// Where runs lie, and whom to believe.
+#include "wisp/hub.hpp"
+#include "wisp/run.hpp"
+#include "wisp/signing.hpp"
+#include "wisp/store.hpp"
+#include "wisp/trust.hpp"
+
+// Following a run.
+#include "wisp/followed_folders.hpp"
+#include "wisp/follower.hpp"
 #include "wisp/relay.hpp"
 #include "wisp/replica.hpp"
-#include "wisp/result.hpp"
-#include "wisp/run.hpp"
-#include "wisp/run_status.hpp"
-#include "wisp/schema.hpp"
+#include "wisp/step_folders.hpp"
+
+// Publishing one.
+#include "wisp/async_publisher.hpp"
+#include "wisp/publisher.hpp"
 #include "wisp/shard.hpp"
 #include "wisp/sharded_publisher.hpp"
-#include "wisp/signing.hpp"
-#include "wisp/snapshots.hpp"
-#include "wisp/state.hpp"
-#include "wisp/step_pattern.hpp"
-#include "wisp/store.hpp"
-#include "wisp/trl_layout.hpp"
-#include "wisp/trust.hpp"
+
+// Keeping it small and sound, and looking at it.
+#include "wisp/history.hpp"
+#include "wisp/maintenance.hpp"
+#include "wisp/run_status.hpp"
 #include "wisp/verdict.hpp"
-#include "wisp/vitals.hpp"
-#include "wisp/weights.hpp"
+
+// Servers of engines, and TRL's buckets.
+#include "wisp/engine_driver.hpp"
+#include "wisp/trl_layout.hpp"

@@ -10,11 +10,10 @@
 #include "bindings.hpp"
 #include "calls.hpp"
 #include "runs.hpp"
-#include "wisp/cached_baseline.hpp"
-#include "wisp/folder_watch.hpp"
+#include "wisp/followed_folders.hpp"
 #include "wisp/publisher.hpp"
-#include "wisp/read_folder.hpp"
 #include "wisp/run_status.hpp"
+#include "wisp/step_folders.hpp"
 
 namespace wisp::python {
 namespace {

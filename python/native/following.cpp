@@ -16,8 +16,8 @@
 #include "runs.hpp"
 #include "waking_clock.hpp"
 #include "wisp/control.hpp"
+#include "wisp/followed_folders.hpp"
 #include "wisp/follower.hpp"
-#include "wisp/snapshots.hpp"
 #include "wisp/trl_layout.hpp"
 
 namespace wisp::python {
@@ -328,7 +328,7 @@ void bind_following(nb::module_& module) {
             "parallel_fetches"_a, "trl_layout"_a = false)
         .def("into_folder", &FollowSession::into_folder, "folder"_a)
         .def("into_steps", &FollowSession::into_steps, "pattern"_a, "keep"_a, "mark"_a,
-             "A folder for each step: see wisp/snapshots.hpp.")
+             "A folder for each step: see wisp/followed_folders.hpp.")
         .def("into_host", &FollowSession::into_host, "host"_a, "strict"_a)
         .def("into_code", &FollowSession::into_code, "on_adopt"_a, "on_move"_a)
         .def("into_shared", &FollowSession::into_shared, "on_target"_a, "on_enter"_a, "on_adopt"_a,

@@ -9,7 +9,6 @@
 #include "calls.hpp"
 #include "reports.hpp"
 #include "runs.hpp"
-#include "wisp/doctor.hpp"
 
 namespace wisp::python {
 

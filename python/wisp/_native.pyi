@@ -815,7 +815,7 @@ class FollowSession:
     def into_folder(self, folder: str | os.PathLike[str]) -> None: ...
 
     def into_steps(self, pattern: str, keep: int, mark: str) -> None:
-        """A folder for each step: see wisp/snapshots.hpp."""
+        """A folder for each step: see wisp/followed_folders.hpp."""
 
     def into_host(self, host: HostWeights, strict: bool) -> None: ...
 

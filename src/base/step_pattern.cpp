@@ -1,4 +1,4 @@
-#include "wisp/step_pattern.hpp"
+#include "wisp/step_folders.hpp"
 
 #include <fmt/format.h>
 

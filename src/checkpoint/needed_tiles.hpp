@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "checkpoint/tiles.hpp"
-#include "wisp/held_slices.hpp"
 #include "wisp/result.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

@@ -7,7 +7,7 @@
 
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"
-#include "wisp/held_slices.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

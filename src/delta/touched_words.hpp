@@ -10,7 +10,7 @@
 #include "codec/swift_decoder.hpp"
 #include "delta/delta_chain.hpp"
 #include "wisp/result.hpp"
-#include "wisp/touched_tensor.hpp"
+#include "wisp/state.hpp"
 
 namespace wisp {
 

@@ -16,8 +16,8 @@
 #include "delta/delta_directory.hpp"
 #include "delta/delta_layout.hpp"
 #include "wisp/control.hpp"
-#include "wisp/held_slices.hpp"
 #include "wisp/result.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

@@ -11,7 +11,7 @@
 #include "base/try.hpp"
 #include "checkpoint/journal_path.hpp"
 #include "follow/replica_file.hpp"
-#include "wisp/read_folder.hpp"
+#include "wisp/followed_folders.hpp"
 
 namespace wisp {
 namespace fs = std::filesystem;

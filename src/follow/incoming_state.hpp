@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "wisp/checkpoint.hpp"
-#include "wisp/held_slices.hpp"
 #include "wisp/replica.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

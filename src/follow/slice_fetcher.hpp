@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "follow/object_fetcher.hpp"
-#include "wisp/held_slices.hpp"
+#include "wisp/weights.hpp"
 
 namespace wisp {
 

@@ -12,7 +12,7 @@
 #include "delta/deliver_changes.hpp"
 #include "follow/snapshot_shelf.hpp"
 #include "follow/snapshot_writer.hpp"
-#include "wisp/snapshots.hpp"
+#include "wisp/followed_folders.hpp"
 
 // What lies in the root beside the folders of steps:
 //   current                the link to the newest

@@ -10,7 +10,7 @@
 
 #include "base/folder_lock.hpp"
 #include "follow/replica_file.hpp"
-#include "wisp/step_pattern.hpp"
+#include "wisp/step_folders.hpp"
 
 namespace wisp {
 

@@ -12,7 +12,7 @@
 #include "maintain/store_probes.hpp"
 #include "store/folder_store.hpp"
 #include "wisp/control.hpp"
-#include "wisp/doctor.hpp"
+#include "wisp/maintenance.hpp"
 
 namespace wisp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "wisp/doctor.hpp"
+#include "wisp/maintenance.hpp"
 
 namespace wisp {
 

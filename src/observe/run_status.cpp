@@ -15,7 +15,7 @@
 #include "observe/replica_health.hpp"
 #include "wisp/control.hpp"
 #include "wisp/run_status.hpp"
-#include "wisp/vitals.hpp"
+#include "wisp/verdict.hpp"
 
 namespace wisp {
 namespace {

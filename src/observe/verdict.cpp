@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "wisp/vitals.hpp"
 
 namespace wisp {
 namespace {

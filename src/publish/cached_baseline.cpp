@@ -1,4 +1,4 @@
-#include "wisp/cached_baseline.hpp"
+#include "wisp/publisher.hpp"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "wisp/folder_watch.hpp"
+#include "wisp/step_folders.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

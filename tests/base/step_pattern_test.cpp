@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "expect_result.hpp"
-#include "wisp/step_pattern.hpp"
+#include "wisp/step_folders.hpp"
 
 namespace wisp::testing {
 namespace {

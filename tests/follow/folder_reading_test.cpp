@@ -6,9 +6,9 @@
 
 #include "checkpoint_steps.hpp"
 #include "doubles/memory_store.hpp"
+#include "wisp/followed_folders.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
-#include "wisp/read_folder.hpp"
 
 namespace wisp::testing {
 namespace {

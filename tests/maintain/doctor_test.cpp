@@ -1,4 +1,4 @@
-#include "wisp/doctor.hpp"
+#include "wisp/maintenance.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include "doubles/memory_store.hpp"
 #include "wisp/publisher.hpp"
 #include "wisp/run_status.hpp"
-#include "wisp/vitals.hpp"
+#include "wisp/verdict.hpp"
 
 namespace wisp::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "manual_clock.hpp"
 #include "temp_checkpoints.hpp"
-#include "wisp/folder_watch.hpp"
+#include "wisp/step_folders.hpp"
 
 namespace wisp::testing {
 namespace {
