@@ -58,14 +58,14 @@ Result<void> RunView::read_news() {
     const std::uint64_t known = lines_.empty() ? 0 : lines_.back().commit.seq;
     auto history = read_history(access_.where, known, options_.commits, access_.options);
     if (!history) return std::unexpected(std::move(history).error());
-    const bool news = !history->lines.empty();
+    const bool news = !history->commits.empty();
     {
         const std::scoped_lock lock(mutex_);
         if (news) {
             merged_deltas_ = std::move(history->merged_deltas);
             full_bytes_ = history->full_bytes;
         }
-        for (HistoryEntry& line : history->lines) lines_.push_back(std::move(line));
+        for (HistoryEntry& line : history->commits) lines_.push_back(std::move(line));
         while (lines_.size() > options_.commits) lines_.pop_front();
     }
     if (news || is_older(status_ms_, kStatusMs) || (status_ms_ && !counted_ms_ && may_count())) {

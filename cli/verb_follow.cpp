@@ -167,13 +167,13 @@ Result<std::unique_ptr<Replica>> open_replica(const FollowArguments& arguments) 
         FolderReplicaOptions options;
         options.threads = arguments.common.threads;
         options.progress = progress_bar(arguments.common);
-        options.reader_patience = arguments.reader_wait;
+        options.reader_timeout = arguments.reader_wait;
         return open_folder_replica(arguments.into, options);
     }
     SnapshotReplicaOptions options;
     options.threads = arguments.common.threads;
     options.progress = progress_bar(arguments.common);
-    options.reader_patience = arguments.reader_wait;
+    options.reader_timeout = arguments.reader_wait;
     options.keep = static_cast<std::size_t>(arguments.keep.value_or(options.keep));
     options.marker = arguments.mark;
     options.on_kept = [verb = arguments.verb](const std::string& what) {

@@ -30,7 +30,7 @@ struct SnapshotReplicaOptions {
     std::string marker;
     /// How long to wait for readers before a step is put in the place of another with its number,
     /// which only a run that was rewound needs.
-    Milliseconds reader_patience = Milliseconds(60'000);
+    Milliseconds reader_timeout = Milliseconds(60'000);
     Progress progress;
     /// Told once of each folder that should have been removed and could not be.
     std::function<void(const std::string&)> on_kept;
@@ -50,8 +50,8 @@ class FolderReading {
     /// `folder` is one that a follower keeps in place, one of its steps, the link `current`, or the
     /// folder that they lie in. Waits while it is written to. kNotFound: it holds no step yet.
     /// kInvalid: wisp does not keep it. kConflict: a change of it was interrupted, and its follower
-    /// has to finish that first. kUnavailable: not within `patience`.
-    static Result<FolderReading> begin(const std::filesystem::path& folder, Milliseconds patience);
+    /// has to finish that first. kUnavailable: not within `timeout`.
+    static Result<FolderReading> begin(const std::filesystem::path& folder, Milliseconds timeout);
     FolderReading(FolderReading&&) noexcept;
     FolderReading& operator=(FolderReading&&) noexcept;
     ~FolderReading();

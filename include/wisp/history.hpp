@@ -37,7 +37,7 @@ struct MergedDeltaSummary {
 
 struct History {
     std::uint64_t head_seq = 0;       // 0: nothing was published yet
-    std::vector<HistoryEntry> lines;  // ascending; what retention buried is left out
+    std::vector<HistoryEntry> commits;  // ascending; what retention buried is left out
     std::vector<MergedDeltaSummary> merged_deltas;
     std::uint64_t full_bytes =
         0;  // of the newest anchor as files of a checkpoint; 0: there is none

@@ -98,7 +98,7 @@ struct FolderReplicaOptions {
     /// False: a cache that is proven before each use; a crash may tear it but costs no fsync.
     bool durable = true;
     /// How long a change waits for readers (wisp/followed_folders.hpp); then it is kUnavailable.
-    Milliseconds reader_patience = Milliseconds(60'000);
+    Milliseconds reader_timeout = Milliseconds(60'000);
     Progress progress = {};
 };
 

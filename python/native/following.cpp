@@ -9,7 +9,7 @@
 
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "guarded_replica.hpp"
+#include "revocable_replica.hpp"
 #include "relay.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
@@ -244,7 +244,7 @@ class FollowSession {
 
     template <class Open>
     void hold_replica(Open&& open) {
-        replica_ = std::make_unique<GuardedReplica>(long_call(std::forward<Open>(open)));
+        replica_ = std::make_unique<RevocableReplica>(long_call(std::forward<Open>(open)));
     }
 
     Result<std::shared_ptr<void>> enter() {
@@ -291,7 +291,7 @@ class FollowSession {
     std::optional<std::uint64_t> target_step_;  // written and read with the gate closed
     mutable std::mutex mutex_;                  // of stop_
     std::stop_source stop_;
-    std::unique_ptr<GuardedReplica> replica_;
+    std::unique_ptr<RevocableReplica> replica_;
     std::optional<Follower> follower_;
 };
 

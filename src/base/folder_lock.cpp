@@ -68,10 +68,10 @@ int open_lock(const fs::path& file, LockMode mode) {
 
 }  // namespace
 
-Result<FolderLock> FolderLock::wait(const fs::path& file, LockMode mode, Milliseconds patience,
+Result<FolderLock> FolderLock::wait(const fs::path& file, LockMode mode, Milliseconds timeout,
                                     std::string_view in_use) {
     constexpr Milliseconds kLook(3);  // flock(2) itself cannot be given a time to wait
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + timeout;
     const int descriptor = open_lock(file, mode);
     if (descriptor < 0) return std::unexpected(file_error("open", file, errno));
     HeldLocks::all().add(descriptor);

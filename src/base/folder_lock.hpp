@@ -19,9 +19,9 @@ class FolderLock {
   public:
     /// `file` is made if it is missing, and stays. kConflict with `in_use` when somebody holds it.
     static Result<FolderLock> take(const std::filesystem::path& file, std::string_view in_use);
-    /// Waits, and fails with kUnavailable when `patience` is over or the caller's work is to end.
+    /// Waits, and fails with kUnavailable when `timeout` is over or the caller's work is to end.
     static Result<FolderLock> wait(const std::filesystem::path& file, LockMode mode,
-                                   Milliseconds patience, std::string_view in_use);
+                                   Milliseconds timeout, std::string_view in_use);
     /// Whether `file` is still the one that is held.
     bool holds(const std::filesystem::path& file) const;
     /// A program that replaces this process goes on holding it, and so do the ones it starts.

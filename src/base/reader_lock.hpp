@@ -16,8 +16,8 @@ namespace wisp {
 inline constexpr const char* kReadersName = "readers";
 
 /// Waits until the others are out. kUnavailable with `in_use` when that takes longer than
-/// `patience`.
+/// `timeout`.
 Result<FolderLock> lock_readers(const std::filesystem::path& place, LockMode mode,
-                                Milliseconds patience, std::string_view in_use);
+                                Milliseconds timeout, std::string_view in_use);
 
 }  // namespace wisp

@@ -77,16 +77,16 @@ FolderReading::FolderReading(FolderReading&&) noexcept = default;
 FolderReading& FolderReading::operator=(FolderReading&&) noexcept = default;
 FolderReading::~FolderReading() = default;
 
-Result<FolderReading> FolderReading::begin(const fs::path& folder, Milliseconds patience) {
+Result<FolderReading> FolderReading::begin(const fs::path& folder, Milliseconds timeout) {
     using std::chrono::steady_clock;
-    const auto end = steady_clock::now() + patience;
+    const auto end = steady_clock::now() + timeout;
     for (;;) {
         WISP_ASSIGN(const Place place, find_place(folder));
         const auto left = std::chrono::duration_cast<Milliseconds>(end - steady_clock::now());
         auto lock = lock_readers(
             place.folder / kWispFolder, LockMode::kShared, std::max(left, Milliseconds(0)),
             fmt::format("{} is being written to for longer than {} ms; try again",
-                        shown(folder.string()), patience.count()));
+                        shown(folder.string()), timeout.count()));
         const bool is_gone = !lock && lock.error().kind == ErrorKind::kNotFound;
         if (!lock && !is_gone) return std::unexpected(std::move(lock).error());
         // Removed or replaced between the look and the lock: what is there now counts.

@@ -205,11 +205,11 @@ class FolderReplica : public Replica {
         if (!options_.durable) return std::optional<FolderLock>{};
         WISP_ASSIGN(
             FolderLock lock,
-            lock_readers(folder_ / kWispFolder, LockMode::kExclusive, options_.reader_patience,
+            lock_readers(folder_ / kWispFolder, LockMode::kExclusive, options_.reader_timeout,
                          fmt::format("readers have held {} for {} ms ('wisp read' or "
                                      "wisp.reading), and the next step waits for them; "
                                      "'fuser -v {}' tells who they are",
-                                     shown(label()), options_.reader_patience.count(),
+                                     shown(label()), options_.reader_timeout.count(),
                                      shown((folder_ / kWispFolder / kReadersName).string()))));
         return std::optional(std::move(lock));
     }

@@ -142,7 +142,7 @@ class SnapshotReplica : public Replica {
         what.at = after;
         what.files = files;
         WISP_TRY(shelf_.seal(built, what));
-        WISP_ASSIGN(const auto claimed, shelf_.claim(name, book_.files, options_.reader_patience));
+        WISP_ASSIGN(const auto claimed, shelf_.claim(name, book_.files, options_.reader_timeout));
         doubtful_ = true;
         book_.next = after;
         WISP_TRY(write_book());

@@ -136,7 +136,7 @@ Result<void> SnapshotShelf::refuse_changed(const std::string& name) const {
 
 Result<std::optional<FolderLock>> SnapshotShelf::claim(const std::string& name,
                                                        const std::vector<std::string>& made,
-                                                       Milliseconds patience) const {
+                                                       Milliseconds timeout) const {
     const fs::path path = folder(name);
     std::error_code error;
     if (!fs::exists(fs::symlink_status(path, error))) return std::optional<FolderLock>{};
@@ -145,10 +145,10 @@ Result<std::optional<FolderLock>> SnapshotShelf::claim(const std::string& name,
     }
     WISP_TRY(refuse_changed(name));
     WISP_ASSIGN(FolderLock lock,
-                lock_readers(path / kWispFolder, LockMode::kExclusive, patience,
+                lock_readers(path / kWispFolder, LockMode::kExclusive, timeout,
                              fmt::format("readers have held {} for {} ms, and other weights for "
                                          "that step wait for them",
-                                         shown(path.string()), patience.count())));
+                                         shown(path.string()), timeout.count())));
     return std::optional(std::move(lock));
 }
 

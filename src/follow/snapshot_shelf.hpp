@@ -38,7 +38,7 @@ class SnapshotShelf {
     /// must not be; kUnavailable when readers do not let go of it.
     Result<std::optional<FolderLock>> claim(const std::string& name,
                                             const std::vector<std::string>& made,
-                                            Milliseconds patience) const;
+                                            Milliseconds timeout) const;
     /// In one rename, in the place of one that was claimed.
     Result<void> put(const std::filesystem::path& built, const std::string& name) const;
     /// An empty file; synced.

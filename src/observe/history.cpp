@@ -39,7 +39,7 @@ Result<std::vector<HistoryEntry>> newest_commits(const CommitLog& log, const Log
     Lineage lineage(log, head);
     LogEntry above = head;
     bool begun = false;
-    std::vector<HistoryEntry> lines = {history_entry_of(head)};
+    std::vector<HistoryEntry> commits = {history_entry_of(head)};
     WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
         newest - first, kRequestsAtATime,
         [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
@@ -50,12 +50,12 @@ Result<std::vector<HistoryEntry>> newest_commits(const CommitLog& log, const Log
             }
             begun = !entry;
             if (begun) return {};
-            lines.push_back(history_entry_of(*entry));
+            commits.push_back(history_entry_of(*entry));
             above = std::move(*entry);
             return {};
         }));
-    std::ranges::reverse(lines);
-    return lines;
+    std::ranges::reverse(commits);
+    return commits;
 }
 
 Result<History> read_history(const Location& where, std::uint64_t after, std::uint64_t count,
@@ -67,7 +67,7 @@ Result<History> read_history(const Location& where, std::uint64_t after, std::ui
     if (!head) return history;
     history.head_seq = head->commit.seq;
     if (history.head_seq <= after || count == 0) return history;
-    WISP_ASSIGN(history.lines, newest_commits(log, *head, after, count));
+    WISP_ASSIGN(history.commits, newest_commits(log, *head, after, count));
     WISP_ASSIGN(const Manifest manifest, log.manifest_of(*head));
     for (const MergedDelta& merged_delta : manifest.merged_deltas) {
         history.merged_deltas.push_back({merged_delta.from.seq, merged_delta.from.step,

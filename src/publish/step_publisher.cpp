@@ -12,7 +12,7 @@
 #include "base/without_throwing.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "follow/replica_updater.hpp"
-#include "publish/guarded_replica.hpp"
+#include "publish/locked_replica.hpp"
 #include "wisp/follower.hpp"
 
 namespace wisp {
@@ -65,12 +65,12 @@ Result<void> StepPublisher::follow_head() {
     follow.transfers = options_.progress;
     // Steps may be prepared meanwhile: the lock is held while the baseline moves, not while
     // fetching.
-    GuardedReplica guarded(baseline_, baseline_mutex_, behind_);
-    WISP_ASSIGN(Follower follower, Follower::open(writer_->log().where(), guarded, follow));
+    LockedReplica locked(baseline_, baseline_mutex_, behind_);
+    WISP_ASSIGN(Follower follower, Follower::open(writer_->log().where(), locked, follow));
     auto report = follower.catch_up();
     if (!report && report.error().kind == ErrorKind::kGap) {
         // Nothing can be rebuilt from what is left in the bucket: the next step is a whole state.
-        WISP_TRY(guarded.discard());
+        WISP_TRY(locked.discard());
     } else if (!report) {
         return std::unexpected(std::move(report).error());
     }

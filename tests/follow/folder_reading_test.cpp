@@ -22,7 +22,7 @@ class FolderReadings : public ::testing::Test {
         value_of(init_run(run_, {}));
         publisher_.emplace(value_of(Publisher::open(run_, *baseline_, publishing_)));
         publish(0);
-        options_.reader_patience = kShort;
+        options_.reader_timeout = kShort;
     }
     void publish(std::size_t step) {
         value_of(publisher_->publish(value_of(Checkpoint::open(steps_.state(step))), step));
@@ -101,7 +101,7 @@ TEST_F(FolderReadings, RefusesAFolderBetweenTwoSteps) {
 }
 
 TEST_F(FolderReadings, ReadersAlwaysMeetOneStepAndDoNotStarveTheWriter) {
-    options_.reader_patience = kLong;
+    options_.reader_timeout = kLong;
     open();
     value_of(follower_->catch_up());
     std::atomic<bool> over = false;

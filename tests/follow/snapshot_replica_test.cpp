@@ -20,7 +20,7 @@ class Snapshots : public ::testing::Test {
         publisher_.emplace(value_of(Publisher::open(run_, *baseline_, publishing_)));
         options_.keep = 3;
         options_.marker = "STABLE";
-        options_.reader_patience = Milliseconds(50);
+        options_.reader_timeout = Milliseconds(50);
         options_.on_kept = [this](const std::string& what) { kept_.push_back(what); };
     }
 

@@ -23,7 +23,7 @@ class HistoryOfARun : public ::testing::Test {
         value_of(publisher_->publish(value_of(Checkpoint::open(steps_.state(i))), i));
     }
     std::vector<HistoryEntry> lines(std::uint64_t after = 0, std::uint64_t count = 100) {
-        return value_of(read_history(run_, after, count, {})).lines;
+        return value_of(read_history(run_, after, count, {})).commits;
     }
     std::uint64_t seq_of_step(std::uint64_t step) {
         for (const HistoryEntry& line : lines()) {

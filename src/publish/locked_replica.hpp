@@ -1,4 +1,4 @@
-// A replica that is moved under a lock, so that whoever moves it may fetch without holding one.
+// A replica that takes a lock for each move, so that its owner can fetch without holding it.
 #pragma once
 
 #include <mutex>
@@ -8,10 +8,10 @@
 
 namespace wisp {
 
-class GuardedReplica : public Replica {
+class LockedReplica : public Replica {
   public:
     /// `moved` is set, under the lock, before the weights are touched.
-    GuardedReplica(Replica& inner, std::mutex& mutex, bool& moved)
+    LockedReplica(Replica& inner, std::mutex& mutex, bool& moved)
         : inner_(inner), mutex_(mutex), moved_(moved) {}
 
     std::string label() const override { return inner_.label(); }

@@ -1,4 +1,4 @@
-// A replica that can be taken away from whoever moves it.
+// A replica that can be taken away from the thread that moves it.
 //
 // A store written in Python may hold a thread for as long as it likes. Such a thread is left
 // behind: when it comes back it finds the replica closed to it, and changes nothing any more.
@@ -11,13 +11,13 @@
 
 namespace wisp::python {
 
-class GuardedReplica : public Replica {
+class RevocableReplica : public Replica {
   public:
-    explicit GuardedReplica(std::unique_ptr<Replica> inner) : inner_(std::move(inner)) {}
+    explicit RevocableReplica(std::unique_ptr<Replica> inner) : inner_(std::move(inner)) {}
 
     /// Waits for the change under way, and lets no other one begin. From any thread.
     void take_away();
-    /// Once whoever moved it has come back.
+    /// Once the thread that moved it has come back.
     void give_back();
 
     std::string label() const override { return inner_->label(); }
