@@ -1,16 +1,12 @@
 #include "maintain/maintenance_commit.hpp"
 
-#include <fmt/format.h>
-
-#include "base/text.hpp"
 #include "base/try.hpp"
 #include "follow/fetch_plan.hpp"
 #include "log/manifest.hpp"
+#include "log/slot_races.hpp"
 
 namespace wisp {
 namespace {
-
-constexpr int kRaces = 100;
 
 /// Nothing when there is nothing to edit.
 Result<std::optional<CommitLog::Appended>> append_after(CommitLog& log, const LogEntry& head,
@@ -43,11 +39,12 @@ Result<std::optional<LogEntry>> append_maintenance(CommitLog& log, CommitKind ki
                                                    const MaintenanceOptions& options,
                                                    const EditManifest& edit) {
     WISP_ASSIGN(std::optional<LogEntry> head, log.head_for(options.signer, false));
-    for (int race = 0; race < kRaces; ++race) {
+    for (int race = 0; race < kSlotRaces; ++race) {
         if (!head) return std::optional<LogEntry>{};
         auto appended = append_after(log, *head, kind, options, edit);
         if (!appended) {
-            // Whoever slept here may wake up below the floor: the edit is made again above it.
+            // A process that slept here may wake up below the floor: the edit is made again above
+            // it.
             const ErrorKind what = appended.error().kind;
             const std::uint64_t seq = head->commit.seq;
             if (what != ErrorKind::kFenced && what != ErrorKind::kGap) {
@@ -63,8 +60,7 @@ Result<std::optional<LogEntry>> append_maintenance(CommitLog& log, CommitKind ki
         if ((*appended)->won) return std::optional<LogEntry>(std::move((*appended)->entry));
         head = std::move((*appended)->entry);
     }
-    return fail(ErrorKind::kConflict,
-                fmt::format("others keep writing to {}; try again", shown(log.where().url)));
+    return std::unexpected(lost_slot_races(log.where()));
 }
 
 JoinCost join_cost(const Manifest& manifest, const StateName& state, std::uint64_t floor) {

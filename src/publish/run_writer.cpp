@@ -13,6 +13,7 @@
 #include "follow/fetch_plan.hpp"
 #include "log/lineage.hpp"
 #include "log/manifest.hpp"
+#include "log/slot_races.hpp"
 #include "wisp/result.hpp"
 
 namespace wisp {
@@ -147,7 +148,7 @@ void RunWriter::stand_on(LogEntry head) {
 /// depends on the head, again for each try.
 Result<LogEntry> RunWriter::append_beside(
     Commit commit, const std::function<void(Commit&, std::uint64_t seq)>& place) {
-    for (int race = 0; race < kRaces; ++race) {
+    for (int race = 0; race < kSlotRaces; ++race) {
         commit.floor = head_->commit.floor;
         needs_reconcile_ = true;
         const auto draft = [&](std::uint64_t seq) {
@@ -171,8 +172,7 @@ Result<LogEntry> RunWriter::append_beside(
         }
         stand_on(std::move(appended.entry));
     }
-    return fail(ErrorKind::kConflict,
-                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
+    return std::unexpected(lost_slot_races(log_.where()));
 }
 
 Result<StepDraft> RunWriter::draft_step(std::uint64_t step, const DiffReport& diff,

@@ -59,8 +59,6 @@ class RunWriter {
     const WriterOptions& options() const { return options_; }
 
   private:
-    static constexpr int kRaces = 100;
-
     RunWriter(CommitLog log, std::filesystem::path folder, const WriterOptions& options);
     Result<void> clear_outgoing() const;
     Result<void> read_head();

@@ -6,6 +6,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
+#include "log/slot_races.hpp"
 #include "log/strict_json.hpp"
 #include "publish/run_writer.hpp"
 
@@ -73,7 +74,7 @@ Result<void> RunWriter::begin_epoch() {
     if (head_ && epoch_ != 0 && epoch_ < head_->commit.epoch && !options_.take_over) {
         return std::unexpected(fenced(*head_));
     }
-    for (int race = 0; race < kRaces; ++race) {
+    for (int race = 0; race < kSlotRaces; ++race) {
         // An empty run is fenced too: two that start it together must not share an epoch.
         epoch_ = head_ ? head_->commit.epoch + 1 : 1;
         const auto fence = [&](std::uint64_t) { return draft(CommitKind::kFence); };
@@ -83,8 +84,7 @@ Result<void> RunWriter::begin_epoch() {
         (void)keep_owner();
         return {};
     }
-    return fail(ErrorKind::kConflict,
-                fmt::format("others keep writing to {}; stop them first", shown(log_.where().url)));
+    return std::unexpected(lost_slot_races(log_.where()));
 }
 
 }  // namespace wisp
