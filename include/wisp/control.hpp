@@ -54,8 +54,6 @@ class StopScope {
 
     /// The innermost scope of this thread, to be handed on; null when there is none.
     static const StopScope* innermost();
-    /// Makes another one the innermost, and tells which was: for code that switches stacks itself.
-    static const StopScope* exchange_innermost(const StopScope* scope);
 
   private:
     friend bool stopped();

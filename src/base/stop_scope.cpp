@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "wisp/control.hpp"
+#include "base/exchange_scope.hpp"
 
 namespace wisp {
 namespace {
@@ -31,7 +31,7 @@ const StopScope* StopScope::innermost() {
     return innermost_scope;
 }
 
-const StopScope* StopScope::exchange_innermost(const StopScope* scope) {
+const StopScope* exchange_innermost(const StopScope* scope) {
     return std::exchange(innermost_scope, scope);
 }
 

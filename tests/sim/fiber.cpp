@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "wisp/control.hpp"
+#include "base/exchange_scope.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -84,9 +84,9 @@ void Fiber::run() {
 void Fiber::resume() {
     void* fake = nullptr;
     start_switch(&fake, stack_, kStackBytes);
-    const StopScope* const outside = StopScope::exchange_innermost(scope_);
+    const StopScope* const outside = exchange_innermost(scope_);
     ::swapcontext(&outside_, &own_);
-    scope_ = StopScope::exchange_innermost(outside);
+    scope_ = exchange_innermost(outside);
     finish_switch(fake, nullptr, nullptr);
 }
 
