@@ -17,8 +17,11 @@ constexpr const char* kBash = R"(_wisp() {
         if [[ -z $kind ]]; then kind=$word; else COMPREPLY+=("$word"); fi
     done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
     case $kind in
-        :files) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
-        :folders) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+        :files | :folders)
+            compopt -o filenames 2>/dev/null
+            [[ $kind == :files ]] && kind=-f || kind=-d
+            mapfile -t COMPREPLY < <(compgen "$kind" -- "$cur")
+            ;;
     esac
 }
 complete -F _wisp wisp

@@ -190,7 +190,7 @@ void add_certify(Command& parent, Outcome& outcome) {
     verb->add_option("-o,--output", arguments->output, "File to write; printed by default");
     add_common(*verb, arguments->common, false);
     verb->footer(R"(Examples:
-  wisp key certify --root root.key --subject trainer.key.pub --expires 30d --serial 1 -o trainer.cert)");
+  wisp key certify --root root.key --subject trainer.key.pub --expires 30d --serial 1 -o t.cert)");
     verb->callback([arguments, &outcome] {
         if (arguments->lasting <= Milliseconds(0)) {
             refuse_usage("--expires", "a certificate must last longer than 0");
@@ -210,7 +210,7 @@ void add_key(Command& app, Outcome& outcome) {
     verb->footer(R"(Examples:
   wisp key new trainer.key
   wisp key show trainer.key.pub
-  wisp key certify --root root.key --subject trainer.key.pub --expires 30d --serial 1 -o trainer.cert)");
+  wisp key certify --root root.key --subject trainer.key.pub --expires 30d --serial 1 -o t.cert)");
 }
 
 }  // namespace wisp::cli

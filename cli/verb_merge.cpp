@@ -45,7 +45,7 @@ void add_merge(Command& app, Outcome& outcome) {
         ->capture_default_str();
     add_common(*verb, arguments->common, true);
     verb->footer(R"(Examples:
-  wisp merge d15.safetensors d16.safetensors d17.safetensors --base step_14.safetensors -o d14_17.safetensors
+  wisp merge d15.safetensors d16.safetensors --base step_14.safetensors -o d14_16.safetensors
 
 The merged delta is smaller than its parts together. The base is needed because a compact delta is
 relative to the values it replaces.)");

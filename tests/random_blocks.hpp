@@ -97,6 +97,15 @@ inline Bytes changed_copy(const Bytes& block, const DtypeTraits& traits, double 
     return copy;
 }
 
+/// Fills in the bits at `changes.positions` before and after.
+inline void gather_bits(const std::byte* old_block, const std::byte* new_block,
+                        BlockChanges& changes) {
+    changes.old_bits.resize(changes.count() * changes.element_bytes);
+    changes.new_bits.resize(changes.count() * changes.element_bytes);
+    gather(old_block, changes.positions, changes.element_bytes, changes.old_bits.data());
+    gather(new_block, changes.positions, changes.element_bytes, changes.new_bits.data());
+}
+
 /// What differs, as the plain kernel sees it.
 inline BlockChanges changes_between(const Bytes& old_block, const Bytes& new_block,
                                     const DtypeTraits& traits) {

@@ -17,9 +17,7 @@ T or_exit(wisp::Result<T> result) {
 wisp::Result<void> tell(const wisp::FollowEvent& event) {
     using Kind = wisp::FollowEvent::Kind;
     if (event.kind == Kind::kApplied || event.kind == Kind::kJoined) {
-        std::printf("step %llu is in place, %llu bytes fetched\n",
-                    static_cast<unsigned long long>(event.step),
-                    static_cast<unsigned long long>(event.fetched_bytes));
+        std::printf("step %llu is in place\n", static_cast<unsigned long long>(event.step));
     }
     return {};
 }
@@ -37,6 +35,7 @@ int main(int argc, char** argv) {
     options.until_step = std::strtoull(argv[3], nullptr, 10);
     options.on_event = tell;
     wisp::Follower follower = or_exit(wisp::Follower::open(run, *replica, options));
-    // Every byte that a step touches is proven before and after; what fails leaves the folder as is.
+    // Every byte that a step touches is proven before and after; what fails leaves the folder as
+    // is.
     or_exit(follower.follow());
 }

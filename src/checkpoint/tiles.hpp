@@ -47,10 +47,6 @@ struct Tile {
         const std::uint64_t inside = column <= first_column ? 0 : column - first_column;
         return element / columns * width + std::min(inside, width);
     }
-    std::uint64_t element_at(std::uint64_t position) const {
-        const std::uint64_t at = count_before(first_element) + position;
-        return width == columns ? at : at / width * columns + first_column + at % width;
-    }
     /// Ascending positions in the tile, made relative to the tensor's element `origin`.
     void spread(std::vector<std::uint32_t>& positions, std::uint64_t origin) const;
     /// Calls take(first, past) for the runs of the tensor's elements that it is made of, ascending.

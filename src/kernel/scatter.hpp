@@ -23,15 +23,6 @@ inline void gather(const std::byte* block, std::span<const std::uint32_t> positi
     });
 }
 
-/// Fills in the bits at `changes.positions` before and after.
-inline void gather_bits(const std::byte* old_block, const std::byte* new_block,
-                        BlockChanges& changes) {
-    changes.old_bits.resize(changes.count() * changes.element_bytes);
-    changes.new_bits.resize(changes.count() * changes.element_bytes);
-    gather(old_block, changes.positions, changes.element_bytes, changes.old_bits.data());
-    gather(new_block, changes.positions, changes.element_bytes, changes.new_bits.data());
-}
-
 /// Overwrites the elements of `block` at `positions`, all of which lie inside.
 inline void scatter(std::span<const std::uint32_t> positions, const std::byte* from,
                     unsigned element_bytes, std::byte* block) {

@@ -3,7 +3,7 @@
 #include "checkpoint_steps.hpp"
 #include "delta/journal.hpp"
 #include "kernel/kernels.hpp"
-#include "kernel/scatter.hpp"
+#include "random_blocks.hpp"
 
 namespace wisp::testing {
 namespace {

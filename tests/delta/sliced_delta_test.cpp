@@ -28,7 +28,9 @@ TEST(Tiles, LeadFromPositionsToElementsAndBack) {
             for (std::uint32_t p = 0; p < tile.element_count(); ++p) positions.push_back(p);
             tile.spread(positions, 0);
             for (std::size_t p = 0; p < positions.size(); ++p) {
-                EXPECT_EQ(positions[p], tile.element_at(p));
+                const std::uint64_t at = tile.count_before(tile.first_element) + p;
+                EXPECT_EQ(positions[p],
+                          at / tile.width * tile.columns + tile.first_column + at % tile.width);
                 EXPECT_EQ(tile.count_before(positions[p]) - tile.count_before(tile.first_element),
                           p);
                 ++seen[positions[p]];
