@@ -9,7 +9,7 @@ Result<void> refuse_delta(const std::filesystem::path& checkpoint) {
     std::error_code error;
     if (std::filesystem::is_directory(checkpoint, error)) return {};
     const auto found = inspect(checkpoint);
-    // What is broken is told by whoever opens it as a checkpoint.
+    // What is broken is told when it is opened as a checkpoint.
     if (!found || !found->is_delta()) return {};
     return fail(ErrorKind::kInvalid,
                 fmt::format("{} is a delta, not a checkpoint; apply it first with 'wisp apply BASE "

@@ -23,7 +23,7 @@ class Pager {
     explicit Pager(const Common& common);
     Pager(const Pager&) = delete;
     Pager& operator=(const Pager&) = delete;
-    /// Waits until whoever reads has seen enough.
+    /// Waits until the reader has seen enough.
     ~Pager();
 
   private:

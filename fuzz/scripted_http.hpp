@@ -1,7 +1,7 @@
 // A web of answers that the fuzz input wrote, without a network.
 //
 // The input reads like what travels: a status, headers, an empty line, the body. A line "%%" parts
-// one answer from the next; whoever asks once more than was written finds nobody there.
+// one answer from the next; one request more than was written finds nobody there.
 #pragma once
 
 #include <algorithm>

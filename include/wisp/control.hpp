@@ -1,4 +1,4 @@
-// What surrounds long work: time as it sees it, how far it tells that it is, who may end it early.
+// What long work needs around it: a clock, a progress callback, and a way to end it early.
 //
 // No decision about safety ever rests on a clock: time only paces polling, retries and expiry.
 //

@@ -91,18 +91,18 @@ struct EngineOptions {
 
 class EngineDriver {
   public:
-    /// kInvalid when an address is none, or is there twice. Nothing is contacted yet.
+    /// kInvalid when an address is malformed or listed twice. Contacts no server yet.
     static Result<EngineDriver> open(const EngineOptions& options);
     EngineDriver(EngineDriver&&) noexcept;
     EngineDriver& operator=(EngineDriver&&) noexcept;
     /// Ends what is under way; a server that was paused is resumed first.
     ~EngineDriver();
 
-    /// From now on all servers shall serve this. Returns at once.
+    /// All servers are to serve this from now on. Returns at once.
     void aim(const EngineTarget& target);
-    /// aim(), and waits until each server serves it or has failed. In the order of the servers. One
-    /// that was away before is waited for no longer than a second: it is tried again behind. When
-    /// the caller's work is to end, what is not done by then is kUnavailable, and goes on behind.
+    /// aim(), and waits until each server serves it or has failed; reports are in the order of the
+    /// servers. One that was away before is waited for a second at most and retried in the
+    /// background. If the caller is stopped, the rest is kUnavailable and goes on there too.
     std::vector<EngineReport> update(const EngineTarget& target);
     /// Asks every server where it is, and moves none.
     std::vector<EngineReport> look() const;

@@ -1,5 +1,5 @@
-// What can be told of a run to people: its commits with their proofs, who follows it, and one step
-// in detail. Reads only; `wisp dashboard` and `wisp report` show it.
+// A run as people look at it: its commits with their proofs, its replicas, and one step in
+// detail. Reads only; `wisp dashboard` and `wisp report` show it.
 //
 // Failure kinds are those of wisp/run.hpp.
 #pragma once
@@ -36,7 +36,7 @@ struct MergedDeltaSummary {
 };
 
 struct History {
-    std::uint64_t head_seq = 0;       // 0: nothing was published yet
+    std::uint64_t head_seq = 0;         // 0: nothing was published yet
     std::vector<HistoryEntry> commits;  // ascending; what retention buried is left out
     std::vector<MergedDeltaSummary> merged_deltas;
     std::uint64_t full_bytes =

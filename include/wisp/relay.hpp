@@ -27,14 +27,14 @@ struct RelayReplicaOptions {
     /// Room for the words of these tensors, side by side as room_bytes_of() says. It stays until
     /// the next call.
     std::function<Result<std::span<std::byte>>(std::span<const TouchedTensor>)> room;
-    /// The indices are in the room: puts the words as they are in state `at` behind them. The last
+    /// The indices are in the room: puts the words, as they are in state `at`, after them. The last
     /// word of a tensor may be short, and is padded with zeros.
     std::function<Result<void>(const StateDigest& at)> ask;
     /// Who was asked last, for errors.
     std::function<std::string()> asked;
-    /// What those who hold the weights hold of them, if it is not all: of sliced deltas no more is
-    /// fetched than the tiles in which some of it lies, and asked for, tile by tile, in whole. Null
-    /// or absent: all. Other deltas are then kUnsupported.
+    /// Which part of the weights their holders have, if not all. Of sliced deltas only the tiles in
+    /// which some of it lies are then fetched, and asked for tile by tile; other deltas are
+    /// kUnsupported. Null or absent: they hold everything.
     std::function<std::shared_ptr<const HeldSlices>()> held;
     /// The same of a state of these tensors, before it is fetched whole: of a sliced anchor, and of
     /// sliced deltas from it on, no more is fetched, and what on_adopt() is told of has holes for
@@ -56,9 +56,8 @@ Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options)
 /// Runs of elements, ascending: the first, and one past the last.
 using ElementRuns = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 struct TileRuns {
-    ElementRuns needed;  // all of the tiles of which something is held
-    ElementRuns
-        missing;  // and what of those is not: whoever relays sliced deltas keeps that itself
+    ElementRuns needed;   // all of the tiles of which something is held
+    ElementRuns missing;  // and what of those is not: a relay of sliced deltas keeps it itself
 };
 /// kInvalid when a part does not lie in the tensor.
 Result<TileRuns> runs_of_tiles(const TensorInfo& tensor, unsigned slices,

@@ -92,7 +92,7 @@ class ShardWriter {
     /// kWrongBase when the kept blocks are of another state than the call's. What was found before
     /// and not committed is dropped.
     Result<void> begin(const ShardCall& call);
-    /// The new bytes of the next spans, in order; so many at a time as the caller likes.
+    /// The new bytes of the next spans, in order; as many at a time as the caller likes.
     Result<void> add(const std::vector<std::span<const std::byte>>& spans);
     /// After the last span.
     Result<FoundShard> finish();

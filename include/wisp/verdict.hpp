@@ -64,7 +64,7 @@ struct WatchedReplica {
     std::vector<BeatSample> beats;  // ascending; empty where nobody watched
 };
 
-/// The newest commits that are looked at: so many wherever a verdict is made, so that all agree.
+/// How many of the newest commits are looked at, wherever a verdict is made, so that all agree.
 inline constexpr std::size_t kJudgedCommits = 16;
 
 /// What a verdict is made of.

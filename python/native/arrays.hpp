@@ -2,7 +2,7 @@
 //
 // The Python objects are kept alive, and their memory in place, as long as the view lives. Reading
 // needs no interpreter lock; making and destroying a view does, and takes it. Python code may
-// overwrite the arrays at any time: whoever reads them then decides when that is allowed.
+// overwrite the arrays at any time: code that reads them decides when that is allowed.
 #pragma once
 
 #include <nanobind/nanobind.h>

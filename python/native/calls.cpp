@@ -17,8 +17,9 @@ namespace {
 constexpr std::size_t kShownCharacters = 300;
 constexpr std::chrono::milliseconds kSignalInterval(50);
 
-/// An exception on its way through the library. Whoever drops the error last may hold a lock that
-/// a thread with the interpreter's waits for: the interpreter lets go of it when it has time.
+/// An exception on its way through the library. The thread that drops the error last may hold a
+/// lock that a thread with the interpreter's waits for: the interpreter lets go of it when it has
+/// time.
 std::shared_ptr<const void> carried(nb::object exception) {
     const auto let_go = [](void* object) {
         Py_DECREF(static_cast<PyObject*>(object));

@@ -9,10 +9,10 @@
 
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "revocable_replica.hpp"
 #include "relay.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
+#include "revocable_replica.hpp"
 #include "runs.hpp"
 #include "waking_clock.hpp"
 #include "wisp/control.hpp"
@@ -162,7 +162,7 @@ class FollowSession {
         hold_replica([&] { return open_memory_replica(options); });
     }
 
-    /// Whoever holds the weights is asked for what a step touches.
+    /// The engines that hold the weights are asked for what a step touches.
     void into_relay(const RelayCalls& calls) {
         RelayReplicaOptions options = relay_options(calls);
         options.threads = options_.threads;
@@ -377,7 +377,7 @@ void bind_following(nb::module_& module) {
                 try {
                     run_unlocked([&] { closed = self.gate().close(); });
                 } catch (const nb::python_error&) {
-                    // Ctrl-C: whoever asked does not hold it.
+                    // Ctrl-C: the caller does not hold it.
                     if (closed) self.gate().open();
                     throw;
                 }

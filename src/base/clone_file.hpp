@@ -12,8 +12,8 @@ namespace wisp {
 /// when `to` is there already. Nothing is synced.
 Result<void> clone_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// The same for a file that nobody ever writes to: a hard link where there are no reflinks. Whoever
-/// wrote to one name in place would change the other, which wisp refuses to do
+/// The same for a file that nobody ever writes to: a hard link where there are no reflinks. A
+/// process that wrote to one name in place would change the other, which wisp refuses to do
 /// (open_for_update_alone).
 Result<void> share_file(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -59,7 +59,7 @@ Result<void> ordered_parallel(std::uint64_t count, unsigned threads,
                                         : without_throwing([&] { return produce(mine, worker); });
             lock.lock();
             waiting[mine % window].emplace(std::move(value));
-            // Whoever finds the next value in order consumes; the others go on producing.
+            // The thread that finds the next value in order consumes; the others go on producing.
             while (!consuming && !failure && consumed < count && waiting[consumed % window]) {
                 Result<T> ready = std::move(*waiting[consumed % window]);
                 waiting[consumed % window].reset();

@@ -1,8 +1,8 @@
 // How many bytes have moved of those that are to move, while requests are still under way.
 //
 // A store tells of a request only when it is answered. Of large ones people want to know before: so
-// what speaks to the network counts for the scope that its thread works in, and whoever knows how
-// much there will be, told by a Progress, holds the tally.
+// what speaks to the network counts for the scope that its thread works in, and the code that knows
+// how much there will be, told by a Progress, holds the tally.
 #pragma once
 
 #include <atomic>

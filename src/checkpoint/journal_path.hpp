@@ -1,6 +1,6 @@
 // Where the journal of an in-place apply lies: beside a file, inside a folder.
 //
-// Known to whoever opens a checkpoint, since one with a journal is between two states.
+// Known to all code that opens a checkpoint, since one with a journal is between two states.
 #pragma once
 
 #include <filesystem>

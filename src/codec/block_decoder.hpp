@@ -1,4 +1,5 @@
-// Coded bytes of one block, and the old block they stand on, into changes: the mirror of encode/.
+// Coded bytes of one block, and the old block they stand on, into changes: the mirror of the
+// encoder.
 //
 // Every byte is held against its rule before it is used, so that even a block whose seal was forged
 // can neither read nor write outside its element range. doc/format.md sections 7 to 11.

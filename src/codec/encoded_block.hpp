@@ -1,4 +1,4 @@
-// What crosses from encode/ to seal/: one block of one tensor in the bytes of its codec.
+// What encoders give to sealers: one block of one tensor in the bytes of its codec.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // section 12.
 //
 // Which elements change is read without a base; what they become, from the old bits of those alone.
-// Whoever holds the weights so gathers what is touched and need not walk over the rest. Every byte
+// So the holder of the weights gathers what is touched and need not walk over the rest. Every byte
 // is held against its rule before it is used, as in block_decoder.hpp.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What changed in a step, held in memory so that it need not be found or decoded a second time.
 //
-// Only as long as it fits the limit: past it everything is let go, and whoever wanted it goes the
+// Only as long as it fits the limit: past it everything is let go, and the caller goes the
 // long way. One thread at a time.
 #pragma once
 

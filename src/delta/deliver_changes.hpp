@@ -31,7 +31,7 @@ Result<ApplyReport> prove_changes(const Weights& base, const StateDigest& known,
 
 /// `known` is the digest of `base`, which is not computed again: the touched values must prove it.
 /// `wanted` is where the deltas must lead: kCorrupt, and nothing is handed over, when they do not.
-/// Blocks come in order, and whoever is told of one may overwrite it.
+/// Blocks come in order, and the callee may overwrite the one it is told of.
 Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& known,
                                     const std::vector<std::filesystem::path>& deltas,
                                     unsigned threads, const ChangeTakers& take,

@@ -6,8 +6,8 @@
 //
 // A segment is what one writer put down, front to back. The extents, in the order of the file, say
 // from which segment the next bytes come. Every byte of every segment is used once. Flag 1: the
-// file is a sealed delta whose 64 digits of seal are still zeros; whoever puts it together fills
-// them in.
+// file is a sealed delta whose 64 digits of seal are still zeros; the rank that puts it together
+// fills them in.
 #pragma once
 
 #include <cstdint>

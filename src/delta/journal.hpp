@@ -30,7 +30,7 @@ namespace wisp {
 
 class JournalWriter {
   public:
-    /// `prove`: whoever replays it must hold the whole state against the digests.
+    /// `prove`: a replay must hold the whole state against the digests.
     static Result<JournalWriter> create(const Checkpoint& checkpoint, bool prove);
     /// `block_offset` is where the block starts in its file.
     Result<void> add(std::size_t file, std::uint64_t block_offset, const BlockChanges& changes);

@@ -1,6 +1,6 @@
 // A delta whose bytes have been held against every rule that can be checked without the base.
 //
-// Only verify_delta can make one, so decode/ cannot be handed unchecked bytes. Checked: the
+// Only verify_delta can make one, so a decoder cannot be handed unchecked bytes. Checked: the
 // safetensors rules, format and version, the seal, the directory, and for TRL's files the strict
 // ascent of all positions. What needs the base (shapes, digests, blocks) is checked on decoding.
 #pragma once
@@ -55,7 +55,7 @@ inline constexpr std::uint64_t kGapMark = 1U << 12;
 class VerifiedDelta {
   public:
     const std::string& label() const { return label_; }
-    /// False for a file without wisp's digests and seal: whoever applies it does so on trust.
+    /// False for a file without wisp's digests and seal, which is applied on trust.
     bool sealed() const { return sealed_; }
     /// Only tiles that somebody needs are here. Its head was proven by the commit that names it.
     bool partial() const { return partial_; }

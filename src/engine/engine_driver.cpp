@@ -35,7 +35,8 @@ struct Assignment {
     std::function<void(const EngineReport&)> on_report;
 };
 
-/// One server and the thread that works on it. Fields without a remark belong to the board's mutex.
+/// One server and the thread that works on it. Fields without a remark are under the assignment's
+/// mutex.
 class Worker {
   public:
     Worker(Assignment& assignment, const EngineServer& server, const EngineOptions& options)
@@ -112,7 +113,7 @@ class Worker {
             const bool heard = signals_.heard;
             const bool news = !again || report.moved || differs(report);
             const bool cut_short = report.error && (stopped() || signals_.ended);
-            // Told before it counts as done, so that whoever waits for it finds it told.
+            // Told before it counts as done, so that a thread that waits for it finds it told.
             if (news && !cut_short && assignment_.on_report) tell(report);
             lock.lock();
             away_ = !heard;
@@ -165,7 +166,7 @@ class Worker {
     ServerSignals signals_;                   // of themselves
     std::unique_ptr<ServerSession> session_;  // of the thread, but for look()
     EngineReport latest_;
-    std::uint64_t tried_ = 0;  // the last of the board's targets that was tried
+    std::uint64_t tried_ = 0;  // the last of the targets that was tried
     bool away_ = false;        // nothing was heard from it in the last attempt
     std::jthread thread_;      // the last: it ends before the rest does
 };

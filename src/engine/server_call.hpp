@@ -28,7 +28,7 @@ struct ServerAnswer {
     const nlohmann::json& field(const char* name) const;
 };
 
-/// Between a server's exchanges and whoever watches over them.
+/// Between a server's exchanges and the thread that watches over them.
 struct ServerSignals {
     std::atomic<bool> ended{false};  // ends exchanges under way, but those of post_surely()
     std::atomic<bool> heard{false};  // set by every answer

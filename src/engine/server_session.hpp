@@ -1,7 +1,7 @@
 // What one server is told, in the order its engine wants it.
 //
-// look() may be called from any thread; bring() from one at a time. Neither tries again: whoever
-// calls does.
+// look() may be called from any thread; bring() from one at a time. Neither tries again: the code
+// that calls does.
 #pragma once
 
 #include <cstdint>

@@ -178,7 +178,7 @@ class FolderReplica : public Replica {
     Result<ApplyReport> move_by(const std::vector<fs::path>& deltas, const ReplicaRecord& after) {
         file_.next = after;
         WISP_TRY(write_file());
-        // Whoever uses a cache proves it first, so it needs neither journal nor sync.
+        // A cache is proven before each use, so it needs neither journal nor sync.
         auto report = options_.durable ? apply_durably(deltas)
                                        : patch_unguarded(*checkpoint_, file_.at->state, deltas,
                                                          options_.threads, after.state);

@@ -1,4 +1,4 @@
-// Where a replica stands and how far there is to go, and what is told of both to whoever follows.
+// Where a replica stands, how far it has to go, and what the user's on_event is told of both.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct KnownHead {
     std::int64_t expires_ms = 0;  // 0: never
 };
 
-/// Whoever follows may refuse to go on. A refusal must not be taken for a fault of the run, which
+/// The user's code may refuse to go on. A refusal must not be taken for a fault of the run, which
 /// is worked around or waited for: on its way out it is kInternal, whatever its kind, and gets that
 /// back in outcome(), where the call ends.
 class FollowProgress {

@@ -72,8 +72,8 @@ struct Follower::State {
             failures = 0;
             if (report->reached_until || stopped()) return report;
             if (report->moved && report->lag_steps > 0) continue;
-            // After a move there may be more: whoever waits for the newest must not take it for
-            // that.
+            // After a move there may be more: a caller that waits for the newest must not take it
+            // for that.
             if (!report->moved) WISP_TRY(progress.tell_waiting());
             clock.sleep_for(progress.pause());
             if (stopped()) return report;

@@ -85,7 +85,7 @@ class MemoryReplica : public Replica {
 
     Result<void> overwrite(std::span<const MovedBlock> changes,
                            const ReplicaRecord& after) override {
-        // Whoever wants to hear of moves or to go back needs more than the new bits.
+        // To tell of moves or to go back takes more than the new bits.
         if (options_.keep_previous || options_.on_move) return Replica::overwrite(changes, after);
         WISP_ASSIGN(const auto writing, enter());
         write_blocks(*weights_, changes, options_.threads);

@@ -42,10 +42,10 @@ class ObjectFetcher {
                   TransferTally* tally = nullptr);
 
     /// The local path. kGap when an object is gone, kCorrupt when what came is not of the size or
-    /// not of the hash that its commit says: whoever asks again gets it anew. kNoSpace. Memory is
+    /// not of the hash that its commit says: the next call fetches it anew. kNoSpace. Memory is
     /// bounded, whatever a commit says.
     Result<std::filesystem::path> fetch(const StoredFile& file);
-    /// As fetch(), and once more when what came was damaged: for whoever has no other way to go.
+    /// As fetch(), and once more when what came was damaged: for callers with no other way to go.
     Result<std::filesystem::path> fetch_surely(const StoredFile& file);
     FetchCounts take_counts() { return std::exchange(counts_, {}); }
     /// Removes everything fetched except files that are still being fetched.

@@ -115,7 +115,7 @@ class RelayReplica : public Replica {
             WISP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
             schema_ = checkpoint.schema();
         }
-        // Whoever was told of the one before may still be about to remove it.
+        // The callee that was told of the one before may still be about to remove it.
         static std::atomic<std::uint64_t> adopted = 0;
         const fs::path kept = scratch() / fmt::format("{}{}", kWhole, ++adopted);
         std::error_code error;

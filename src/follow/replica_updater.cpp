@@ -304,7 +304,7 @@ std::vector<fs::path> ReplicaUpdater::next_batch(const std::vector<Stage>& stage
                                                  std::size_t first) {
     std::vector<std::uint64_t> sizes;
     for (std::size_t i = first; i < stages.size(); ++i) {
-        std::error_code ignored;  // whoever opens it tells of it
+        std::error_code ignored;  // opening it will tell
         sizes.push_back(fs::file_size(stages[i].delta, ignored));
     }
     std::vector<fs::path> deltas;

@@ -33,7 +33,7 @@ class RunSource : public FollowSource {
     }
 
     ~RunSource() override {
-        // Advice is worth a moment of whoever wants to be gone, and no more.
+        // Advice is worth a moment of a process that wants to end, and no more.
         std::optional<StopScope> scope;
         if (stopped()) scope.emplace(kFarewell);
         beat("stopped", true);

@@ -109,7 +109,7 @@ Result<ReplicaFile> SnapshotShelf::read(const std::string& name) const {
     return file;
 }
 
-/// Nothing but what was put there, and what is empty: markers of whoever uses the folder.
+/// Nothing but what was put there, and empty files: markers of the folder's users.
 Result<void> SnapshotShelf::refuse_changed(const std::string& name) const {
     const fs::path path = folder(name);
     std::error_code error;

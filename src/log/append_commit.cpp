@@ -55,7 +55,7 @@ Result<std::string> CommitLog::write_object(const Commit& commit,
 Result<CommitLog::Appended> CommitLog::append(const Draft& draft,
                                               const std::optional<LogEntry>& head,
                                               const std::optional<RunSigner>& signer) {
-    // Whoever signs under a certificate that was replaced since is stepped over.
+    // A commit signed under a certificate that was replaced since is stepped over.
     if (head) require_serial(head->signer.serial.value_or(0));
     // A root's own signature has no serial: the run's is that of older commits.
     const bool unknown = head && !head->signer.serial && signer && signer->certificate;

@@ -332,7 +332,7 @@ Result<ParsedCommit> parse_commit(std::string_view object, std::string_view labe
                     fmt::format("{} needs a newer wisp; upgrade", shown(label)));
     }
     ParsedCommit parsed{parse_body(in), body, object.substr(end + 1)};
-    // Whoever does not know the word would take the parts for the file.
+    // A reader that does not know the word would take the parts for the file.
     if (must.empty() && has_interleaved(parsed.commit))
         in.refuse("an interleaved file that it does not announce");
     if (!problem.empty()) return broken(problem);

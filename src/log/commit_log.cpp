@@ -206,7 +206,7 @@ Result<Slot> CommitLog::read_at(std::uint64_t seq, std::int64_t now_ms) const {
     std::vector<std::byte> seen;
     bool seen_too_long = false;
     for (int look = 0;; ++look) {
-        // However many void objects there are: whoever wants to stop can.
+        // However many void objects there are, the caller can stop.
         if (stopped()) return fail(ErrorKind::kUnavailable, "stopped as asked");
         auto object = read_whole(*where_.store, key, limits::kCommitBytes);
         if (!object && object.error().kind == ErrorKind::kNotFound) return Slot{};

@@ -50,7 +50,7 @@ class CommitLog {
     /// The newest commit that counts, looked for from the hint or from `known` if that is further;
     /// nothing when the log is empty, kDenied when all that is signed well has lapsed.
     Result<std::optional<LogEntry>> head(std::uint64_t known = 0) const;
-    /// As head(), for whoever is going to write what comes next, or to remove anything: a lapsed
+    /// As head(), for a caller that will write what comes next, or remove anything: a lapsed
     /// head will do if it was signed by the same key, or if the writer was told to take the run
     /// over. kGap when there are commits beyond the next slot, which must not be written into then.
     Result<std::optional<LogEntry>> head_for(const std::optional<RunSigner>& signer,
@@ -67,7 +67,7 @@ class CommitLog {
     /// What is there, whatever it is worth: judge it by a hash that counts. Nothing when it is no
     /// commit.
     Result<std::optional<LogEntry>> peek(std::uint64_t seq) const;
-    /// The newest map at or before `entry`; empty when there is none yet.
+    /// The newest manifest at or before `entry`; empty when there is none yet.
     Result<Manifest> manifest_of(const LogEntry& entry) const;
 
     struct Appended {

@@ -150,7 +150,7 @@ Result<void> start_branch(CommitLog& log, const CommitLog& other, const Origin& 
         return commit;
     };
     WISP_ASSIGN(const auto appended, log.append(draft, std::nullopt, options.signer));
-    (void)appended;  // whoever was first wrote the same
+    (void)appended;  // the winner wrote the same
     return {};
 }
 

@@ -14,8 +14,8 @@ namespace wisp {
 using EditManifest =
     std::function<bool(const Commit& head, Manifest& manifest, std::uint64_t& floor)>;
 
-/// Takes the next slot for what `edit` makes of the newest manifest, trying again behind whoever is
-/// faster. Nothing when there was nothing to do.
+/// Takes the next slot for what `edit` makes of the newest manifest, trying again behind any writer
+/// that is faster. Nothing when there was nothing to do.
 Result<std::optional<LogEntry>> append_maintenance(CommitLog& log, CommitKind kind,
                                                    const MaintenanceOptions& options,
                                                    const EditManifest& edit);

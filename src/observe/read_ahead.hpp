@@ -1,8 +1,8 @@
 // A store that is asked before the answers are needed: requests that do not depend on each other
 // are under way at once, whatever order the code that reads them has.
 //
-// Each expected answer serves one call, the next call asks again: whoever looks twice because a
-// reply seemed wrong does look twice. Everything else goes to the store itself. Thread-safe.
+// Each expected answer serves one call, the next call asks again: a caller that looks twice because
+// a reply seemed wrong does look twice. Everything else goes to the store itself. Thread-safe.
 #pragma once
 
 #include <condition_variable>

@@ -69,7 +69,7 @@ void PublishWorker::turn() {
     const std::lock_guard writer_lock(writer_mutex_);
     const Result<void> worked = without_throwing([&] { return work(); });
     if (!worked && worked.error().kind == ErrorKind::kInternal) writer().set_needs_reconcile(true);
-    // Whoever waits in flush() may rely on it that everything was told.
+    // A caller that waits in flush() may rely on everything having been told.
     if (!worked) tell(std::unexpected(worked.error()));
     const std::lock_guard lock(mutex_);
     note_outcome(worked);

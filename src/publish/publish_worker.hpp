@@ -1,9 +1,9 @@
 // The asynchronous publisher's queue and the thread that empties it. Without that thread, which
-// only start() makes, whoever waits for the queue does its work: so a simulation can own every
-// step.
+// only start() makes, a caller that waits for the queue does its work: so a simulation can own
+// every step.
 //
-// Three locks, taken in this order: `writer_mutex_` by whoever talks to the store, over all its
-// requests; steps().baseline_mutex() for the weights that the next delta is made against; and
+// Three locks, taken in this order: `writer_mutex_` by the thread that talks to the store, over all
+// its requests; steps().baseline_mutex() for the weights that the next delta is made against; and
 // `mutex_` for the queue. submit() takes the last two alone, and nobody fetches or uploads with
 // one of those.
 #pragma once

@@ -102,8 +102,8 @@ Result<void> RunWriter::load_manifest() {
             manifest_ = std::move(*manifest);
             return {};
         }
-        // Whoever slept since it read the head may find its manifest buried; the newest one is
-        // there.
+        // A writer that slept since it read the head may find its manifest buried; the newest one
+        // is there.
         const std::uint64_t seq = head_->commit.seq;
         if (manifest.error().kind != ErrorKind::kGap)
             return std::unexpected(std::move(manifest).error());

@@ -1,4 +1,4 @@
-// The one who writes a run: its epoch, the objects it uploads and the slots it takes. It stands on
+// The writer of a run: its epoch, the objects it uploads and the slots it takes. It stands on
 // the head of the log and knows nothing of weights. doc/protocol.md section 6.
 #pragma once
 
@@ -47,8 +47,8 @@ class RunWriter {
     /// A name for a file that is to be uploaded. Thread-safe.
     std::filesystem::path new_file(std::string_view kind);
 
-    /// Whether an earlier attempt left open what the log holds, or whoever makes the steps could
-    /// not follow it; they say when they stand on the head again.
+    /// Whether an earlier attempt left open what the log holds, or the step publisher could not
+    /// follow it, which says when it stands on the head again.
     bool needs_reconcile() const { return needs_reconcile_; }
     void set_needs_reconcile(bool needs_reconcile) { needs_reconcile_ = needs_reconcile; }
     const LogEntry& head() const { return *head_; }  // as it was read or written last

@@ -65,8 +65,8 @@ Result<void> StepPublisher::upload_whole(const Weights& source, std::uint64_t st
     return {};
 }
 
-/// The weights as a delta; of the files that hold them only the headers, so that whoever joins lays
-/// them out as they are here.
+/// The weights as a delta; of the files that hold them only the headers, so that a replica that
+/// joins lays them out as they are here.
 Result<void> StepPublisher::upload_sliced(const Weights& source, std::uint64_t step,
                                           std::uint64_t epoch, AnchorEntry& anchor) {
     const OwnedFile delta(writer_->new_file("anchor"));

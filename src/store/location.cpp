@@ -115,7 +115,7 @@ Result<Location> open_bucket(const std::string& url) {
     return Location{std::make_shared<RetryStore>(std::move(store)), std::move(prefix), url};
 }
 
-/// The Hub's windows are five minutes long: whoever used one up is served again within that time.
+/// The Hub's windows are five minutes long: a client that used one up is served again after it.
 constexpr RetryPlan kHubRetries = {.tries = 12, .total = Milliseconds(330'000)};
 
 Result<Location> open_hub_bucket(const std::string& url) {

@@ -215,7 +215,7 @@ void configure(CURL* curl, Exchange& exchange, const std::string& ca_bundle, cha
     if (!ca_bundle.empty()) set(curl, CURLOPT_CAINFO, ca_bundle.c_str());
     if (request.without_proxy) set(curl, CURLOPT_NOPROXY, "*");
 #if LIBCURL_VERSION_NUM >= 0x075700
-    // Whoever gives up on an exchange does not wait for the name of a server to be resolved.
+    // A caller that gives up on an exchange does not wait for a server's name to be resolved.
     set(curl, CURLOPT_QUICK_EXIT, 1L);
 #endif
     set(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));

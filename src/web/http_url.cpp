@@ -56,7 +56,7 @@ Result<Url> parse_url(const std::string& text, const std::string& base) {
     if (!part_of(parsed, CURLUPART_USER).empty() || !part_of(parsed, CURLUPART_PASSWORD).empty()) {
         return fail(ErrorKind::kInvalid, "an address must not hold a user name or a password");
     }
-    // Read once more, as whoever is given its text does, it would be another host.
+    // Parsed again, as by anyone who is given its text, it would be another host.
     if (url.host.find('%') != std::string::npos) {
         return fail(ErrorKind::kInvalid, "an address must not hold a host with a '%' in its name");
     }
