@@ -35,7 +35,5 @@ int main(int argc, char** argv) {
     options.until_step = std::strtoull(argv[3], nullptr, 10);
     options.on_event = tell;
     wisp::Follower follower = or_exit(wisp::Follower::open(run, *replica, options));
-    // Every byte that a step touches is proven before and after; what fails leaves the folder as
-    // is.
-    or_exit(follower.follow());
+    or_exit(follower.follow());  // each step is proven; what fails leaves the folder as it was
 }

@@ -41,7 +41,7 @@ PROGRAMS = {
 
 @dataclass
 class Seat:
-    """A rollout server's place: whoever sits on it, also after one was killed there."""
+    """A rollout server's place: its process, and the next one if that was killed."""
 
     name: str
     process: Process

@@ -1,4 +1,4 @@
-"""A rollout server: plays Wordle with the newest policy, and answers whoever asks for a guess.
+"""A rollout server: plays Wordle with the newest policy, and answers requests for a guess.
 
     python rollout_server.py RUN --environment http://127.0.0.1:8300 [--name a]
 

@@ -56,8 +56,8 @@ struct PublishReport {
     std::uint64_t step = 0;
     CommitKind kind = CommitKind::kDelta;
     bool present = false;  // the run stood there already; nothing was committed
-    bool anchored = false;
-    bool rewound = false;
+    bool anchored = false;  // an anchor was written with this step
+    bool rewound = false;   // the step was at or below the head's: a new epoch began
     std::uint64_t changed_elements = 0;
     std::uint64_t total_elements = 0;
     std::uint64_t delta_bytes = 0;

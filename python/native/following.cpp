@@ -9,7 +9,7 @@
 
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "relay.hpp"
+#include "relaying.hpp"
 #include "replica_view.hpp"
 #include "reports.hpp"
 #include "revocable_replica.hpp"

@@ -93,21 +93,14 @@ class FolderPublisher:
         threads: int = 0,
     ) -> None:
         place = location(run)
+        keys = runs.WriterKeys(trust, min_serial, run_id, sign_key, certificate)
         if create:
-            runs.start_if_missing(
-                place,
-                trust=trust,
-                sign_key=sign_key,
-                certificate=certificate,
-                min_serial=min_serial,
-                run_id=run_id,
-                codec=None,
-            )
+            keys.start_if_missing(place)
         self.url = place.url
         self._native = _native.CheckpointPublisher(
             place,
             baseline,
-            runs.trust_of(trust, min_serial, run_id),
+            keys.trust,
             sign_key,
             certificate,
             anchor_every,

@@ -85,27 +85,41 @@ def init(
     )
 
 
-def start_if_missing(
-    place: _native.Location,
-    *,
-    trust: TrustedKeys,
-    sign_key: Path | None,
-    certificate: Path | None,
-    min_serial: int = 0,
-    run_id: str | None = None,
-    codec: Codec | None = None,
-) -> None:
-    """What a publisher does with `create`: a run that is there is left alone."""
-    try:
-        kept = _native.read_codec(place, trust_of(trust, min_serial, run_id))
-        if codec not in (None, kept):
-            raise InvalidError(f"the run at {place.url} has the codec {kept}, and keeps it")
-    except NoRunError:
-        if run_id is not None:
-            raise  # a new one would have another identity
-        # Whom this publisher trusts, its readers shall trust.
-        roots = trust if sign_key is not None else None
-        init(place, sign_key=sign_key, certificate=certificate, roots=roots, codec=codec)
+class WriterKeys:
+    """Whom a publisher believes, by whose key it signs, and which run it means."""
+
+    def __init__(
+        self,
+        trust: TrustedKeys,
+        min_serial: int,
+        run_id: str | None,
+        sign_key: Path | None,
+        certificate: Path | None,
+    ) -> None:
+        self.trust = trust_of(trust, min_serial, run_id)
+        self._trusted = trust
+        self._run_id = run_id
+        self._sign_key = sign_key
+        self._certificate = certificate
+
+    def start_if_missing(self, place: _native.Location, codec: Codec | None = None) -> None:
+        """What a publisher does with `create`: a run that is there is left alone."""
+        try:
+            kept = _native.read_codec(place, self.trust)
+            if codec not in (None, kept):
+                raise InvalidError(f"the run at {place.url} has the codec {kept}, and keeps it")
+        except NoRunError:
+            if self._run_id is not None:
+                raise  # a new one would have another identity
+            # Whom this publisher trusts, its readers shall trust.
+            roots = self._trusted if self._sign_key is not None else None
+            init(
+                place,
+                sign_key=self._sign_key,
+                certificate=self._certificate,
+                roots=roots,
+                codec=codec,
+            )
 
 
 def status(

@@ -27,7 +27,7 @@ TEST(TransferTally, TellsWhatMovesBeforeThePieceIsComplete) {
         TransferScope piece(&tally);
         TransferScope::moved(10);
         TransferScope::moved(20);
-        // Whoever moves bytes need not tell of all of them.
+        // Code that moves bytes need not report all of them.
         piece.complete(60);
     }
     EXPECT_EQ(told.done, (std::vector<std::uint64_t>{0, 10, 30, 60}));

@@ -97,7 +97,7 @@ def test_wrong_usage_exits_with_2(name, tmp_path):
     (["pulbish"], "'publish'"), (["stat"], "'status'"), (["key", "sho"], "'show'"),
     (["publish", "run", "x", "--stpe", "3"], "--step"), (["diff", "a", "b", "--cdec=gap"], "--codec"),
 ])
-def test_a_slip_is_told_with_what_was_probably_meant(words, meant):
+def test_a_typo_is_told_with_what_was_probably_meant(words, meant):
     assert f"did you mean {meant}?" in refused(USAGE, *words).err
 
 

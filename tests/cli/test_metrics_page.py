@@ -68,8 +68,8 @@ def test_a_follower_tells_what_the_page_says_and_nothing_else(followed):
 
 
 def test_dashboard_and_alerts_ask_for_metrics_that_exist():
-    board = json.loads((TREE / "deploy/monitoring/grafana.json").read_text())
-    asked = " ".join(target["expr"] for panel in board["panels"] for target in panel["targets"])
+    dashboard = json.loads((TREE / "deploy/monitoring/grafana.json").read_text())
+    asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
     asked += (TREE / "deploy/monitoring/alerts.yaml").read_text()
     names = set(NAME.findall(asked))
     assert len(names) > 15

@@ -44,7 +44,7 @@ def ask(address, path):
         return json.load(answer)
 
 
-def settled(page):
+def drawn(page):
     """Pictures are drawn when their box is measured."""
     page.wait_for_function("() => document.querySelectorAll('.chart svg').length > 0")
 
@@ -71,7 +71,7 @@ def test_the_figures_are_those_of_the_run(watched, address, open_page):
         cells = row.locator("td").all_inner_texts()
         assert cells[:3] == [str(line["seq"]), str(line["step"]), line["kind"]]
         assert cells[5] == line["hash"][:12]
-    settled(page)
+    drawn(page)
     keep_picture(page, "run")
 
 
@@ -144,7 +144,7 @@ def test_a_new_commit_appears_and_a_dead_replica_turns_red(watched, address, ope
     assert told["severity"] == "critical" and told["concerns"][0]["cause"] == "replica_silent"
     assert "rollout-a" in verdict and "silent for 10 min" in told["text"] and "silent for 10 min" in verdict
     assert run_wisp.run("status", watched.trainer.url, "--check").code == 2
-    settled(page)
+    drawn(page)
     keep_picture(page, "dead")
 
 
@@ -159,7 +159,7 @@ def test_everybody_can_use_it(watched, address, open_page, look):
         page.evaluate("place => { window.location.hash = place; }", place)
         page.wait_for_selector({"run": "#heat-title", "step": "#tensors-title",
                                 "how": "#pauses-title"}[view])
-        settled(page)
+        drawn(page)
         width = page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
         assert width <= 0, "the page is wider than the screen"
         found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
@@ -267,7 +267,7 @@ def test_ten_thousand_commits_open_at_once(watched, tmp_path, open_page):
     began = time.monotonic()
     _, address = watched.dashboard(url=trainer.url)
     page = open_page(address)
-    settled(page)
+    drawn(page)
     print(f"opened after {time.monotonic() - began:.2f} s")
     assert figure(page, "step") == f"{10_000 - 2:,}"
     assert figure(page, "chain") == "500 commits, unbroken"

@@ -43,7 +43,7 @@ TEST(DeliverChanges, HandsOverTheSameWhetherKeptOrDecodedAgain) {
     EXPECT_EQ(count, diffed.changed_elements);
 }
 
-/// A tensor in memory of which only some pages can be read: whoever touches another one dies.
+/// A tensor in memory of which only some pages can be read: touching another one is fatal.
 class GuardedTensor : public Weights {
   public:
     explicit GuardedTensor(std::span<const std::byte> bytes)

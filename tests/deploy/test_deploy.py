@@ -239,7 +239,7 @@ def test_two_servers_follow_the_trainer_of_the_compose_file(services, tmp_path):
             logs = "\n".join(p.read_text() for p in tmp_path.glob("*.log"))
             assert time.monotonic() < deadline and all(p.poll() is None for p in processes), logs
             time.sleep(0.1)
-        # The same step is the same weights, whoever serves it.
+        # The same step is the same weights on every server.
         by_step = {}
         while len(by_step) < 2 or not any(len(d) == 2 for d in by_step.values()):
             for name in ("8001", "8002"):
@@ -271,9 +271,9 @@ def test_prometheus_takes_the_alerts_and_they_fire_when_they_should():
 
 
 def test_prometheus_takes_what_the_grafana_dashboard_asks():
-    board = json.loads((DEPLOY / "monitoring/grafana.json").read_text())
-    for panel in board["panels"]:
+    dashboard = json.loads((DEPLOY / "monitoring/grafana.json").read_text())
+    for panel in dashboard["panels"]:
         for target in panel["targets"]:
             expression = target["expr"].replace("$run", ".*")
-            rules = {"groups": [{"name": "board", "rules": [{"record": "wisp:panel", "expr": expression}]}]}
+            rules = {"groups": [{"name": "dashboard", "rules": [{"record": "wisp:panel", "expr": expression}]}]}
             run(promtool(), "check", "rules", "/dev/stdin", input=json.dumps(rules))

@@ -102,7 +102,7 @@ class RuledProxy:
         client.wfile.write(data)
 
     def hold(self, client):
-        """Until the test is over: whoever waits here is meant to be killed."""
+        """Until the test is over: the process that waits here is meant to be killed."""
         self.held.set()
         self._freed.wait(120)
         self.cut(client)

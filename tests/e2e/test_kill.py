@@ -1,4 +1,4 @@
-"""kill -9 at any instant: whoever starts again goes on, and nobody ever sees a state of nobody's.
+"""kill -9 at any instant: a restarted process goes on, and no state is seen that nobody published.
 
 WISP_KILL_ROUNDS sets how often each is killed.
 """

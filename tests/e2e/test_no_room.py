@@ -1,4 +1,4 @@
-"""A full disk, whoever's it is: exit code 17, the old state kept, and on it goes with room."""
+"""A full disk on either side: exit code 17, the old state kept, and on it goes with room."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Signed runs, their certificates over the years, and whoever writes to the bucket without a key."""
+"""Signed runs, their certificates over the years, and writers to the bucket without a key."""
 
 import json
 import os

@@ -94,7 +94,7 @@ def test_two_that_start_an_empty_run_together_share_no_epoch(rivals):
     assert made, ends
     assert len(set(made.values())) == len(made)
     rivals[0].is_sound()
-    # Whoever lost, or was overtaken, is out; the owner of the newest epoch goes on.
+    # A publisher that lost or was overtaken is out; the owner of the newest epoch goes on.
     after = [trainer.try_publish(7).code for trainer in rivals]
     assert sorted(after) == [OK, FENCED], after
     assert summary_of(rivals[after.index(OK)].try_publish(8))["ok"]

@@ -140,7 +140,7 @@ class FakeStockVllm : public FakeEngine {
     std::string version_ = "default";
 };
 
-/// Holds whoever waits until it is opened; a test that ends opens it.
+/// Holds the threads that wait until it is opened; a test that ends opens it.
 class Gate {
   public:
     ~Gate() { open(); }

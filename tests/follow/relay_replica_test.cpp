@@ -1,4 +1,4 @@
-// A replica without weights: whoever holds them is asked for the touched words, and they prove it.
+// A replica without weights: their holder is asked for the touched words, and these prove it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

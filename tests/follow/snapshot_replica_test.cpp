@@ -112,7 +112,7 @@ TEST_F(Snapshots, WhatADeltaDoesNotTouchIsSharedAndNeverWrittenTo) {
     ASSERT_EQ(::stat((step(1) / "m-1.safetensors").c_str(), &written), 0);
     EXPECT_EQ(written.st_nlink, 1U);
     if (shared.st_nlink > 1) {
-        // Hard links here: whoever wants to write in place is told not to.
+        // Hard links here: a writer in place is told not to.
         const auto refused = apply_in_place(step(1) / "m-2.safetensors", {steps_.delta(0, 1)}, {});
         EXPECT_FALSE(refused);
     }

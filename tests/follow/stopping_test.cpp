@@ -1,4 +1,5 @@
-// Followers end when they are asked to: by a token of their own, or by whoever listens to them.
+// Followers end when they are asked to: by a token of their own, or by the code that listens to
+// them.
 #include <gtest/gtest.h>
 
 #include <atomic>

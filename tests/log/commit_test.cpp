@@ -233,7 +233,7 @@ TEST(Commit, SaysThatItNeedsANewerWisp) {
     EXPECT_EQ(outcome([](Json& json) { json["wisp"] = "tombstone"; }), "corrupt");
 }
 
-TEST(Commit, AWovenFileIsAnnouncedToReadersThatDoNotKnowIt) {
+TEST(Commit, AnInterleavedFileIsAnnouncedToReadersThatDoNotKnowIt) {
     Commit step = step_commit();
     step.delta->interleaved = true;
     const std::string text = write_commit(step);

@@ -109,7 +109,7 @@ TEST_F(JudgedHistory, RepliesThatAreWrongEachInItsOwnWayMakeNoCommitVoid) {
     EXPECT_TRUE(store_->replies.empty());
 }
 
-TEST_F(JudgedHistory, AForgedMergeIsNotSignedByWhoeverComesNext) {
+TEST_F(JudgedHistory, AForgedMergeIsNotSignedByTheNextWriter) {
     start_signed();
     publish(0, 3);
     const std::uint64_t head = head_seq();

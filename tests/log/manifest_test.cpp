@@ -33,7 +33,7 @@ TEST(Manifest, KeepsAnchorsInOrderAndOnePerState) {
     EXPECT_EQ(manifest.anchors[1].bytes(), 77U) << "the newer one replaces the older";
 }
 
-TEST(Manifest, ARoadReplacesThoseInsideIt) {
+TEST(Manifest, AMergedDeltaReplacesThoseInsideIt) {
     Manifest manifest;
     add_merged_delta(manifest, merged_between(5, 7));
     add_merged_delta(manifest, merged_between(1, 3));

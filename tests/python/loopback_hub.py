@@ -5,7 +5,7 @@
 
 It knows what the client asks a Hub about buckets: their creation and facts, tokens for Xet, batches
 of additions and removals as lines of JSON, facts by path, trees in pages, and where a file resolves
-to. Content goes past it to Xet's storage server, as on the real Hub. Whoever does not show the
+to. Content goes past it to Xet's storage server, as on the real Hub. A client that does not show the
 token is refused; every call is counted by the class that the Hub's limits have for it.
 """
 

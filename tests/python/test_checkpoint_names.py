@@ -180,7 +180,7 @@ def test_a_plan_that_transformers_does_not_share_is_refused(tmp_path, monkeypatc
 
 
 def test_a_transposed_tensor_is_staged_by_rows():
-    from wisp.publish.staging import Source
+    from wisp.publish.sources import Source
 
     tensor = torch.arange(4096 * 64, dtype=torch.float32).reshape(64, 4096).t()
     source = Source("w", tensor, tensor.dtype)

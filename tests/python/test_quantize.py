@@ -16,7 +16,7 @@ from compressed_tensors.quantization.lifecycle.forward import quantize  # noqa: 
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from wisp import quantize as schemes  # noqa: E402
-from wisp.publish import staging  # noqa: E402
+from wisp.publish import sources  # noqa: E402
 from wisp.quantize import quantized_sources, scheme  # noqa: E402
 
 SCHEMES = {
@@ -42,7 +42,7 @@ def weight(rows=300, columns=320):
 
 def parts_of(way, tensor) -> dict:
     """The tensors that a weight becomes, read as the publisher reads them."""
-    source = staging.Source("x.weight", tensor, tensor.dtype)
+    source = sources.Source("x.weight", tensor, tensor.dtype)
     made = quantized_sources.Quantizer(way).sources({"x.weight": source})
     return {
         name.removeprefix("x."): part.elements(0, part.count).reshape(part.shape)
@@ -135,7 +135,7 @@ def test_the_bits_are_the_same_in_whatever_pieces_they_are_made(name, monkeypatc
     monkeypatch.setattr(quantized_sources, "CHUNK_ELEMENTS", 2400)
     for part, value in parts_of(SCHEMES[name](), tensor.t().contiguous().t()).items():
         assert bits(value) == bits(whole[part]), part
-    source = staging.Source("x.weight", tensor, tensor.dtype)
+    source = sources.Source("x.weight", tensor, tensor.dtype)
     made = quantized_sources.Quantizer(SCHEMES[name]()).sources({"x.weight": source})
     for label, part in made.items():
         flat = whole[label.removeprefix("x.")].reshape(-1)

@@ -316,7 +316,7 @@ def test_of_two_copies_that_differ_one_is_refused(
     twice = engine.ranks[0].model.twice
     twice.view(torch.int16)[:] ^= 1
     step = trainer.publish(0.5)
-    # Which of the copies the feed got is chance; the other one is noticed by whoever has it.
+    # Which of the copies the feed got is chance; the other one is noticed by the rank that has it.
     told = engine.link.wait(
         lambda f: any(
             "somebody else wrote" in said

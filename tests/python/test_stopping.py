@@ -107,7 +107,7 @@ def test_close_ends_the_sync_of_another_thread(stubborn):
 
 
 class BlockingStore(FsspecStore):
-    """Files of this machine; once it is told to, whoever reads waits."""
+    """Files of this machine; once it is told to, readers wait."""
 
     def __init__(self, folder) -> None:
         fsspec = pytest.importorskip("fsspec")

@@ -1,4 +1,4 @@
-"""Keys: whoever names some believes nobody else."""
+"""Keys: a reader that names some believes no others."""
 
 from __future__ import annotations
 

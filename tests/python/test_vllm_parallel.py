@@ -163,7 +163,7 @@ class TwoHosts:
         )
         for process in found.stdout.split():
             command = Path(f"/proc/{process}/cmdline").read_bytes()
-            if b"wisp.engine.feed.host_feed" in command:
+            if b"wisp.engine.feed.feed_process" in command:
                 return int(process)
         raise AssertionError(f"host {host} has no feed")
 

@@ -165,7 +165,7 @@ def test_an_operator_can_let_strangers_name_the_run_but_no_folders(
     assert taken.status_code == 200 and len(server.engines.calls) == 1
 
 
-def test_with_a_key_whoever_has_it_may(serve: Any) -> None:
+def test_with_a_key_its_holder_may(serve: Any) -> None:
     server = serve(key="hush")
     info = {"run": "s3://bucket/run", "scratch": "/fast"}
     (answer,) = server.ask(init(info), client=ELSEWHERE)

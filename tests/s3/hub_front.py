@@ -164,7 +164,7 @@ class GatewayHandler(Handler):
 
 
 class CdnHandler(Handler):
-    """Knows links, not keys; whoever shows it a secret is remembered."""
+    """Knows links, not keys; a client that shows it a secret is remembered."""
 
     def serve(self):
         front = self.server.front

@@ -1,7 +1,7 @@
 // The keys of a signed run: a root, and certificates that end and are renewed by the clock.
 //
 // Mostly in time, sometimes late, now and then for another key. Writers take the newest when they
-// start; whoever sleeps through a renewal goes on with what it has until it is refused.
+// start; a process that sleeps through a renewal goes on with what it has until it is refused.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Compaction, retention, and whoever reads a run as a whole.
+// Compaction, retention, and a reader of the whole run.
 #include <fmt/format.h>
 
 #include "sim/actors.hpp"

@@ -34,7 +34,7 @@ void add_long_days(SimPlan& plan, Random& random) {
 }
 
 void add_deletes(SimPlan& plan, Random& random) {
-    // A hole matters most to whoever sweeps below it.
+    // A hole matters most to a sweep below it.
     const bool sweeps = plan.style.longest_leap_ms > kHourMs;
     if (plan.single_writer || plan.stale || !random.chance(sweeps ? 0.4 : 0.1)) return;
     plan.deletes = true;

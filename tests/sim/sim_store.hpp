@@ -13,7 +13,7 @@
 
 namespace wisp::sim {
 
-/// What happened last, for whoever must understand a failure.
+/// What happened last, for understanding a failure.
 class Trace {
   public:
     void add(const std::string& actor, std::string what);

@@ -21,7 +21,7 @@ class SyncedDisk {
   public:
     /// After a successful fsync of a file or a folder.
     void synced(int descriptor);
-    /// All of it is as durable as can be: whoever starts finds it so.
+    /// All of it is as durable as can be: a process that starts finds it so.
     void sync_all(const std::filesystem::path& folder);
     /// Puts what a power cut leaves of `folder` into `remains`.
     void cut_power(const std::filesystem::path& folder, const std::filesystem::path& remains,

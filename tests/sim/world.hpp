@@ -1,8 +1,8 @@
 // One simulation: a store, its actors, and what they must never do; all of it from one seed.
 //
-// First a storm: faults, kills, stalls, jumping clocks. Then calm: whoever is still there must come
-// to rest, a new writer must be able to publish, every replica must reach that state, and every
-// retained state must be readable.
+// First a storm: faults, kills, stalls, jumping clocks. Then calm: all that are still there must
+// come to rest, a new writer must be able to publish, every replica must reach that state, and
+// every retained state must be readable.
 #pragma once
 
 #include <filesystem>

@@ -209,7 +209,7 @@ TEST_F(TrlLayout, ForeignFilesAreFollowedOnTrust) {
     Follower restarted = follower(*replica);
     EXPECT_TRUE(value_of(restarted.catch_up()).at.unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 3));
-    // From here on wisp vouches for the whole state, whoever wrote what came before.
+    // From here on wisp vouches for the whole state, no matter what wrote the files before.
     EXPECT_EQ(publish(4, 22).kind_text(), "delta");
     EXPECT_FALSE(value_of(restarted.catch_up()).at.unproven);
     EXPECT_TRUE(steps_.holds(folder_ / "replica", 4));

@@ -44,7 +44,7 @@ def test_nobody_waits_for_games_that_do_not_come(environment):
     assert Asker(environment)("/finished", {"most": 1, "wait": 0}) == {"games": []}
 
 
-def test_whoever_is_too_far_ahead_is_told_so(start):
+def test_a_client_too_far_ahead_is_told_so(start):
     address = start("environment.py", "--port", 0, "--backlog", 4).wait_for("address", 60)[
         "address"
     ]

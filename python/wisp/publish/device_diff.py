@@ -14,7 +14,8 @@ import numpy as np
 from .. import _native
 from ..errors import UnsupportedError
 from ..tensors import describe
-from .staging import Source, device_module, events_before, item_size
+from .sources import Source, item_size
+from .staging import device_module, events_before
 
 #: Elements that are compared at a time: bounds what the comparison takes of the device's memory.
 CHUNK_ELEMENTS = 1 << 26

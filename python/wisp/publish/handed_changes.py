@@ -19,7 +19,7 @@ from ..errors import InvalidError
 from ..follow.targets import UNSIGNED, element_width
 from ..tensors import TensorEntry, is_dtensor, is_torch
 from .device_diff import CHUNK_ELEMENTS, Change, bits_of
-from .staging import DtypeRule, Source, numpy_dtype, published_dtype, schema_of
+from .sources import DtypeRule, Source, numpy_dtype, published_dtype, schema_of
 
 if TYPE_CHECKING:
     from ..quantize.quantized_sources import Quantizer

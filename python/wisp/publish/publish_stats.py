@@ -16,20 +16,31 @@ class PublishStats:
     """A committed step: what changed, what it cost, and how long the training waited for it."""
 
     step: int
+    #: Of its commit in the log.
     seq: int
+    #: Of the writer: each publisher that takes the run over begins another.
     epoch: int
+    #: "delta", "anchor", or "present": the run was at these weights already.
     kind: str
+    #: The digest of the weights.
     state: str
+    #: Elements that changed, and all there are.
     changed: int
     total: int
+    #: What followers fetch for the step: the delta, or the anchor where there is no delta.
     bytes: int
+    #: What the weights take in full.
     full_bytes: int
+    #: An anchor written besides the delta; 0: none was due.
     anchor_bytes: int
+    #: Comparing; then, in the background, uploading, committing and moving the baseline.
     diff_seconds: float
     upload_seconds: float
     commit_seconds: float
     baseline_seconds: float
+    #: How long publish() took.
     blocked_seconds: float
+    #: Earlier steps that were not uploaded on their own and are in this one.
     folded: int
     #: Why an anchor that was due is not in the bucket; it stays due.
     anchor_failure: str | None = None

@@ -18,13 +18,15 @@ from ..model.model_files import QuantizeRule, SideFiles, quantizer_of
 from ..reports import Table
 from ..runs import Codec, TrustedKeys
 from ..stores import RunAddress, location
-from ..tensors import TensorEntry, unwrapped
+from ..tensors import unwrapped
 from .device_diff import DeviceDetector
 from .exit_flush import ExitFlush
 from .handed_changes import HandedChanges
 from .optimizer_hooks import OptimizerHooks
 from .publish_stats import STATS_COLUMNS, PublishStats, stats_of
-from .staging import DtypeRule, ModelTensors, Source, Stager
+from .schema_differences import differences
+from .sources import DtypeRule, Source
+from .staging import ModelTensors, Stager
 
 __all__ = ["PublishStats", "Publisher"]
 
@@ -32,7 +34,6 @@ logger = logging.getLogger("wisp")
 
 #: How many steps `Publisher.stats` remembers.
 KEPT_STATS = 10_000
-_SHOWN_DIFFERENCES = 8
 _CLOSING_TRIES = 3
 
 
@@ -51,13 +52,11 @@ class Publisher(OfOneProcess):
       first publishes the adapter, "merged" the weights with it merged in. For a dict of tensors
       with the names of a transformers model (fp32 masters), that model: as it would be saved.
     quantize: publish quantised weights: "fp8_block", "fp8_channel", "int8_channel", "mxfp8",
-      "mxfp4", "nvfp4", a scheme of wisp.quantize with its options, or a function
-      (name, tensor) -> dict of tensors by name, or None for tensors that stay as they are. It sees
-      them in the dtype that `dtype` says. A config.json among the side files gets to say so.
+      "mxfp4", "nvfp4", a scheme of wisp.quantize, or a function (name, tensor) -> dict of tensors,
+      None for those that stay as they are. A config.json among the side files gets to say so.
     every: publish at each Nth optimizer step, once attached.
     anchor_every: a full checkpoint every N published steps; "auto" when joining would cost one.
-    codec: of a run that is started here, "swift" or "compact", see `wisp.init`; a run that is there
-      keeps its own, and InvalidError says so if it is another.
+    codec: of a run that is started here, see `wisp.init`; InvalidError if the run has another.
     device_diff: compare where the weights are; takes as much memory there as the weights.
     on_error: "warn" logs what fails, once, and tries again with the next step; "raise" raises it at
       the next publish, and from close(). FencedError, another trainer owns the run now, is always
@@ -123,20 +122,13 @@ class Publisher(OfOneProcess):
         place = location(run)
         self.url = place.url
         self._metrics = PublisherMetrics(self.url, metrics) if metrics else None
+        keys = runs.WriterKeys(trust, min_serial, run_id, sign_key, certificate)
         if create:
-            runs.start_if_missing(
-                place,
-                trust=trust,
-                sign_key=sign_key,
-                certificate=certificate,
-                min_serial=min_serial,
-                run_id=run_id,
-                codec=codec,
-            )
+            keys.start_if_missing(place, codec)
         self._session = _native.open_publish_session(
             place,
             0 if anchor_every == "auto" else anchor_every,
-            runs.trust_of(trust, min_serial, run_id),
+            keys.trust,
             sign_key,
             certificate,
             {"format": "pt", **self._tensors.aliases},
@@ -347,19 +339,13 @@ class Publisher(OfOneProcess):
         return bool(self._session.submit(schema, self._stager.next, self._stager.restart, step))
 
     def _require_schema(self, schema: _native.Schema) -> None:
-        if self._published is None or schema is self._accepted:
+        if self._published is None or schema is self._accepted or self._allow_schema_change:
             return
         if self._published == schema.tensors:
             self._accepted = schema
             return
-        if self._allow_schema_change:
-            return
-        found = _differences(self._published, schema.tensors)
-        shown = "; ".join(found[:_SHOWN_DIFFERENCES])
-        more = len(found) - _SHOWN_DIFFERENCES
-        shown += f"; and {more} more" if more > 0 else ""
         raise InvalidError(
-            f"the model does not fit {self.url}: {shown}. "
+            f"the model does not fit {self.url}: {differences(self._published, schema.tensors)}. "
             "Publish to a new run, or pass allow_schema_change=True to go on with a full checkpoint"
         )
 
@@ -412,15 +398,3 @@ class Publisher(OfOneProcess):
         if self._on_error == "raise" or isinstance(self._failure, FencedError):
             self._failure_raised = True
             raise self._failure
-
-
-def _differences(published: list[TensorEntry], model: list[TensorEntry]) -> list[str]:
-    before = {name: (dtype, list(shape)) for name, dtype, shape in published}
-    after = {name: (dtype, list(shape)) for name, dtype, shape in model}
-    found = [f"'{name}' is missing" for name in before if name not in after]
-    found += [f"'{name}' is new" for name in after if name not in before]
-    for name in before.keys() & after.keys():
-        if before[name] != after[name]:
-            (old_dtype, old_shape), (dtype, shape) = before[name], after[name]
-            found.append(f"'{name}' is {dtype} {shape}, there {old_dtype} {old_shape}")
-    return sorted(found)

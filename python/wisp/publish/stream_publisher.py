@@ -18,7 +18,7 @@ from ..errors import InvalidError, UnavailableError, WrongBaseError, kind_of
 from ..stores import RunAddress, location
 from ..tensors import is_dtensor, is_torch
 from .publisher import Publisher, PublishStats
-from .staging import DtypeRule, Source, dtype_named, numpy_dtype, published_dtype
+from .sources import DtypeRule, Source, dtype_named, numpy_dtype, published_dtype
 
 __all__ = ["StreamPublisher"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import InvalidError
-from ..publish.staging import MadeSource, Source
+from ..publish.sources import MadeSource, Source
 from ..tensors import is_torch
 from .scheme import CHUNK_ELEMENTS, Part, QuantizeFunction, Scheme, is_matrix
 

@@ -11,7 +11,7 @@ import torch
 
 from ..errors import InvalidError
 from ..model.checkpoint_names import View
-from ..publish.staging import DtypeRule, published_dtype
+from ..publish.sources import DtypeRule, published_dtype
 from ..tensors import byte_view, describe, dtype_text, is_dtensor, shape_of
 from .shard_plan import Range
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from ..errors import Error, GapError, InvalidError, UnavailableError
 from ..model.checkpoint_names import NamingRule, sharded_views
-from ..publish.staging import DtypeRule
+from ..publish.sources import DtypeRule
 from ..tensors import state_of
 from .key_store import KeyStore
 from .local_tensors import LocalTensor, describe_local

@@ -20,7 +20,7 @@ from ..errors import Error, FencedError, InvalidError, UnsupportedError, excepti
 from ..forks import OfOneProcess
 from ..publish.exit_flush import finish_at_exit, warn_at_exit
 from ..publish.optimizer_hooks import OptimizerHooks
-from ..publish.staging import DtypeRule
+from ..publish.sources import DtypeRule
 from ..runs import Codec, TrustedKeys
 from ..stores import RunAddress, location
 from ..tensors import unwrapped
@@ -107,7 +107,7 @@ class ShardedPublisher(OfOneProcess):
         self._failure: Error | None = None
         self._missing: Error | None = None  # why the newest step is not committed
 
-        known = runs.trust_of(trust, min_serial, run_id)
+        keys = runs.WriterKeys(trust, min_serial, run_id, sign_key, certificate)
         folder = None if scratch is None else os.fspath(scratch)
         log2 = log2_block_elements
         self._ranks = RankGroup(unwrapped(model), dtype, names, group, self._timeout, log2)
@@ -122,20 +122,12 @@ class ShardedPublisher(OfOneProcess):
             if self.rank != 0:
                 return (False, 0)
             if create:
-                runs.start_if_missing(
-                    self._place,
-                    trust=trust,
-                    sign_key=sign_key,
-                    certificate=certificate,
-                    min_serial=min_serial,
-                    run_id=run_id,
-                    codec=codec,
-                )
+                keys.start_if_missing(self._place, codec)
             self._committer = _native.open_shard_committer(
                 self._place,
                 schema,
                 0 if anchor_every == "auto" else anchor_every,
-                known,
+                keys.trust,
                 sign_key,
                 certificate,
                 {"format": "pt", **self._ranks.aliases},
@@ -146,7 +138,7 @@ class ShardedPublisher(OfOneProcess):
             return (self._committer.has_state, self._committer.next_step)
 
         def pull(into: str) -> str | None:
-            return _native.pull_head(self._place, into, known, threads)
+            return _native.pull_head(self._place, into, keys.trust, threads)
 
         def adopt(taken: str, state: str) -> None:
             try:

@@ -13,7 +13,7 @@ from ..errors import FencedError, InvalidError
 from ..frameworks.server_switch import ServerDriver, ServerSwitch
 from ..model.model_files import ModelFiles
 from ..publish.publisher import Publisher, PublishStats
-from ..publish.staging import DtypeRule, dtype_named
+from ..publish.sources import DtypeRule, dtype_named
 from ..runs import TrustedKeys
 from ..stores import RunAddress
 from ..tensors import is_dtensor

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import InvalidError
-from ..publish.staging import DtypeRule, published_dtype
+from ..publish.sources import DtypeRule, published_dtype
 
 
 class HandedWeights:

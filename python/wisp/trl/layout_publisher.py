@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _native
 from ..model.checkpoint_names import Naming
-from ..publish.staging import DtypeRule, MadeSource, Source, sources_of
+from ..publish.sources import DtypeRule, MadeSource, Source, sources_of
 from ..stores import RunAddress, location
 from ..tensors import host_weights, is_torch, unwrapped
 

@@ -246,7 +246,7 @@ TEST_F(Sharded, EveryBlockIsNeededOnce) {
     EXPECT_TRUE(publisher.commit(call, trainer.schema(), manifests));
 }
 
-TEST_F(Sharded, ASlipCutAnywhereOrOfAnotherCallIsRefused) {
+TEST_F(Sharded, AShardManifestCutAnywhereOrOfAnotherCallIsRefused) {
     ShardedPublisher publisher = open();
     SimulatedRanks trainer(run_, schema(), 2, 6);
     trainer.publish(publisher, state(0), 0);

@@ -102,7 +102,7 @@ class FeedState:
         return found if self.at is not None and end == self.at.serial else None
 
     def chain_from(self, state: str) -> list[Move] | None:
-        """The same from the state with this digest, whoever counted it."""
+        """The same from the state with this digest, no matter which feed counted it."""
         if self.at is None:
             return None
         if state == self.at.state:
@@ -284,7 +284,7 @@ class FeedLink:
             return
         self._started_at = time.monotonic()
         self._feed = subprocess.Popen(
-            [sys.executable, "-m", "wisp.engine.feed.host_feed", str(self.folder)],
+            [sys.executable, "-m", "wisp.engine.feed.feed_process", str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,

@@ -1,23 +1,18 @@
-"""The process that follows a run for all engine ranks of a host.
+"""Follows a run for all engine ranks of a host, in a process of its own (`feed_process`).
 
 It fetches, verifies, decodes and proves every step once, and tells its readers of each move
 (`feed_messages`), over a Unix socket that only its user can reach. The newest state it keeps in
 shared memory (`shared_state`), unless the run's deltas are swift: then the ranks have it
 (`relay_state`). It starts with the first reader (`feed_link`) and ends when the last one is
 gone.
-
-usage: python -m wisp.engine.feed.host_feed FOLDER    with FeedSettings as JSON on standard input
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -28,7 +23,6 @@ from ...errors import Error, UnsupportedError, text_of
 from ...follow.follower import Follower
 from ...runs import trust_of
 from ...stores import location
-from . import feed_leftovers
 from .feed_files import FeedSettings
 from .feed_messages import (
     FeedMessage,
@@ -403,34 +397,3 @@ def _times(event: _native.FollowEvent) -> dict[str, float]:
         "published": min(published, visible), "visible": visible, "fetched": fetched,
         "verified": verified, "decoded": decoded,
     }  # fmt: skip
-
-
-def main() -> int:
-    """Feeds, if nobody else does."""
-    folder = Path(sys.argv[1])
-    settings = FeedSettings(**json.load(sys.stdin))
-    lock = os.open(folder / "feed.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 0
-    # A rank that is bound to cores of its own passes that on, which is not meant for us.
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    feed_leftovers.clear(folder)
-    with contextlib.suppress(OSError):
-        feed_leftovers.sweep(folder.parent)
-    feed = Feed(folder, settings)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / ".feed.sock"))
-        listener.listen(64)
-        os.rename(folder / ".feed.sock", folder / "feed.sock")
-        feed.serve(listener)
-    feed_leftovers.remove_all(folder)
-    return 0
-
-
-if __name__ == "__main__":
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)  # its threads wait for what will not come

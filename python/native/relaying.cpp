@@ -1,4 +1,4 @@
-#include "relay.hpp"
+#include "relaying.hpp"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
