@@ -59,6 +59,11 @@ Result<PublishOptions> publish_options(const PublishArguments& arguments, const 
     return options;
 }
 
+Error with_flag(Error error) {
+    if (error.kind == ErrorKind::kFenced) error.text += " (--take-over)";
+    return error;
+}
+
 void print_published(const PublishArguments& arguments, const Published& published,
                      double seconds) {
     const PublishReport& report = published.report;

@@ -50,6 +50,9 @@ Result<std::unique_ptr<Replica>> open_baseline(const PublishArguments& arguments
                                                const RunAccess& access);
 Result<PublishOptions> publish_options(const PublishArguments& arguments, const RunAccess& access);
 
+/// The library says what can be done about an error; here the flag that does it is added.
+Error with_flag(Error error);
+
 /// Calls `act` with a publisher and the baseline it stands on.
 template <class Act>
 auto with_publisher(const PublishArguments& arguments, Act act)
@@ -61,8 +64,10 @@ auto with_publisher(const PublishArguments& arguments, Act act)
     auto baseline = open_baseline(arguments, *access);
     if (!baseline) return std::unexpected(std::move(baseline).error());
     auto publisher = Publisher::open(access->where, **baseline, *options);
-    if (!publisher) return std::unexpected(std::move(publisher).error());
-    return act(*publisher, **baseline);
+    if (!publisher) return std::unexpected(with_flag(std::move(publisher).error()));
+    auto done = act(*publisher, **baseline);
+    if (!done) return std::unexpected(with_flag(std::move(done).error()));
+    return done;
 }
 
 /// For people, or as a line of JSON.

@@ -75,7 +75,7 @@ void raise(const Error& error) {
         throw_exception(static_cast<PyObject*>(const_cast<void*>(error.cause.get())));
     }
     const std::string_view kind = name_of(error.kind);
-    throw_exception(errors_module().attr("exception_of")(
+    throw_exception(errors_module().attr("library_exception")(
         nb::str(kind.data(), kind.size()), nb::str(error.text.data(), error.text.size()),
         error.retry_after_ms ? nb::object(nb::int_(*error.retry_after_ms)) : nb::none()));
 }

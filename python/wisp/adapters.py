@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InvalidError, UnavailableError
-from .runs import export, status
+from .lineage import commit_of
+from .runs import export
 from .stores import RunAddress
 
 __all__ = ["Adapter", "export_adapter", "load_adapter"]
 
 _NAME = re.compile(r"[\w.][\w.-]*")
 _WEIGHTS = "adapter_model.safetensors"
+_FILES = [_WEIGHTS, "adapter_config.json"]  # what a version is
+_COMMIT = ".wisp-commit"  # in its folder: which commit of a run it was made from
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,32 @@ def export_adapter(
     """Writes `into/name-STEP` as peft and vLLM load it; the newest step if None.
 
     A step that a run which was set back has published anew gets a folder of its own, with more to
-    its name: engines keep what they computed with an adapter by its path. Of this name the newest
-    `keep` folders stay. `trusted` are `trust`, `min_serial` and `run_id` of wisp.export.
+    its name: engines keep what they computed with an adapter by its path. A folder that is there
+    already is not fetched again. Of this name `keep` folders stay, those that were asked for last.
+    `trusted` are `trust`, `min_serial` and `run_id` of wisp.export.
     """
     if not _NAME.fullmatch(name) or keep < 1:
         raise InvalidError(f"'{name}' is no name for an adapter, or keep={keep} is less than 1")
-    if step is None:
-        head = status(run, **trusted).head
-        if head is None:
-            raise InvalidError("the run is empty; publish an adapter first")
-        step = int(head.step)
+    commit = commit_of(run, step, **trusted)
+    if commit is None and step is None:
+        raise InvalidError("the run is empty; publish an adapter first")
     root = Path(into)
-    folder = root / f"{name}-{step}"
     root.mkdir(parents=True, exist_ok=True)
+    if commit is not None:
+        step = int(commit.step)
+        for there in _versions(root, name, step):
+            if _commit_in(there) == commit.hash:
+                return _taken(there, name, step, keep)
+    assert step is not None
+    folder = _make(run, name, root, step, **trusted)
+    if commit is not None:
+        (folder / _COMMIT).write_text(commit.hash, encoding="utf-8")
+    return _taken(folder, name, step, keep)
+
+
+def _make(run: RunAddress, name: str, root: Path, step: int, **trusted: Any) -> Path:
+    """The folder of the step as it is in the run, under a name that no other content has."""
+    folder = root / f"{name}-{step}"
     half = root / f".{name}-{step}.{os.getpid()}"
     try:
         export(run, half, step=step, **trusted)
@@ -70,16 +86,37 @@ def export_adapter(
                 "the run has no adapter_config.json, so that it is no adapter; publish a model of "
                 "peft with wisp.hf.PublishCallback, or with that file among side_files"
             )
-        weights = (half / "model.safetensors").rename(half / _WEIGHTS)
-        if folder.exists() and not filecmp.cmp(weights, folder / _WEIGHTS, shallow=False):
-            digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-            folder = root / f"{name}-{step}.{digest[:8]}"
+        (half / "model.safetensors").rename(half / _WEIGHTS)
+        if folder.exists() and filecmp.cmpfiles(half, folder, _FILES, shallow=False)[0] != _FILES:
+            digest = hashlib.sha256(b"".join((half / file).read_bytes() for file in _FILES))
+            folder = root / f"{name}-{step}.{digest.hexdigest()[:8]}"
         if not folder.exists():
             half.rename(folder)
+        return folder
     finally:
         shutil.rmtree(half, ignore_errors=True)
-    _forget_older(root, name, keep)
+
+
+def _taken(folder: Path, name: str, step: int, keep: int) -> Adapter:
+    os.utime(folder)
+    others = [other for other in _versions(folder.parent, name) if other != folder]
+    others.sort(key=lambda other: other.stat().st_mtime_ns, reverse=True)
+    for other in others[keep - 1 :]:
+        shutil.rmtree(other, ignore_errors=True)
     return Adapter(name, step, str(folder))
+
+
+def _commit_in(folder: Path) -> str:
+    try:
+        return (folder / _COMMIT).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _versions(root: Path, name: str, step: int | None = None) -> list[Path]:
+    number = r"\d+" if step is None else str(step)
+    pattern = re.compile(re.escape(name) + rf"-{number}(\.[0-9a-f]{{8}})?")
+    return [folder for folder in root.iterdir() if pattern.fullmatch(folder.name)]
 
 
 def load_adapter(
@@ -119,13 +156,3 @@ def load_adapter(
         ) from None
     except OSError as error:
         raise UnavailableError(f"{server} does not answer: {error}") from None
-
-
-def _forget_older(root: Path, name: str, keep: int) -> None:
-    pattern = re.compile(re.escape(name) + r"-\d+(\.[0-9a-f]{8})?")
-    versions = {}
-    for folder in root.iterdir():
-        if pattern.fullmatch(folder.name):
-            versions[folder] = folder.stat().st_mtime_ns
-    for folder in sorted(versions, key=lambda f: versions[f])[:-keep]:
-        shutil.rmtree(folder, ignore_errors=True)

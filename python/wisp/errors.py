@@ -128,12 +128,17 @@ _BY_KIND: dict[str, type[Error]] = {
 
 
 def exception_of(kind: str, text: str, retry_after_ms: int | None = None) -> Error:
-    """The exception for an error of the library."""
-    # The library names the flag of its command line; here, a publisher takes over what it opens.
-    text = text.replace("take it back with --take-over", "take it back with a new publisher")
+    """The exception of a kind, by its name."""
     made = _BY_KIND.get(kind, InternalError)(text)
     made.retry_after_ms = retry_after_ms
     return made
+
+
+def library_exception(kind: str, text: str, retry_after_ms: int | None) -> Error:
+    """The exception for an error that the library returned, with what can be done about it here."""
+    if kind == FencedError.kind:
+        text += " (a new publisher takes over the run that it opens)"
+    return exception_of(kind, text, retry_after_ms)
 
 
 def kind_of(exception: BaseException) -> str:

@@ -31,7 +31,7 @@ class WispCheckpointEngine(CheckpointEngine):  # type: ignore[misc,valid-type]
     NeMo-RL numbers no refits, so each side counts its own, from the step after the run's newest
     when the two were connected. A refit that fails counts on both sides.
 
-    bucket_size: of a batch, in bytes. Everything else is in wisp.refit.RefitSettings.
+    bucket_size: of a batch, in bytes. Everything else is in wisp.frameworks.refit.RefitSettings.
     """
 
     def __init__(self, bucket_size: int, **settings: Any) -> None:

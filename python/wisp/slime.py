@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import threading
 import time
@@ -26,14 +27,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import InvalidError, NotFoundError, UnavailableError
-from .folders import FolderPublisher
+from .errors import GapError, InvalidError, NotFoundError, UnavailableError
+from .folders import FolderPublisher, reading
 from .follow.follower import Follower
+from .lineage import commit_of
+from .runs import export
 
 __all__ = ["publish_written", "pull_before_read"]
 
 _VERSION = re.compile(r"weight_v(\d+)")
 _PATTERN = "weight_v{step:06}"
+_EXPORTED = ".wisp-exported"  # in a folder that no follower made: the state that it holds
 _AGAIN = 0.2  # seconds between two looks
 _lock = threading.Lock()
 _publishers: dict[str, FolderPublisher] = {}
@@ -64,25 +68,83 @@ def pull_before_read(source_dir: str, target_version: int) -> None:
     """Before an engine reads a version: puts its folder into `source_dir`.
 
     Every process of an engine calls it: of those on one host one fetches, the others find it there.
+    NotFoundError: the run is past that version, and does not have it any more.
     """
     root, step = pathlib.Path(source_dir), int(target_version)
-    if (root / _PATTERN.format(step=step)).is_dir() and not (root / ".wisp").exists():
+    folder = root / _PATTERN.format(step=step)
+    if folder.is_dir() and not (root / ".wisp").exists():
         return  # the trainer's own, on a file system that this host shares with it
     run, patience = _run(), float(os.environ.get("WISP_WAIT", "600"))
     deadline = time.monotonic() + patience
     root.mkdir(parents=True, exist_ok=True)
     keep = int(os.environ.get("WISP_KEEP", "3"))
-    with _alone_in(root, deadline), Follower(run, str(root / _PATTERN), keep=keep) as follower:
-        # Also if the folder is there: it may be of a training before this one.
+    with _alone_in(root, deadline):
+        _drop_exported(root, run, keep)
+        held = _state_in(folder)
+        # One that is there may be of a training before this one.
+        if held is None or held != _state_of(run, step):
+            _fetch(run, step, folder, keep, deadline, patience)
+
+
+def _fetch(
+    run: str, step: int, folder: pathlib.Path, keep: int, deadline: float, patience: float
+) -> None:
+    with Follower(run, str(folder.parent / _PATTERN), keep=keep) as follower:
         while (at := follower.sync().step) != step:
             if at is not None and at > step:
-                raise NotFoundError(f"{run} is at step {at}, and version {step} is not here")
+                _export(run, step, folder, at)
+                return
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     f"version {step} is not in {run} after {patience:g} s (WISP_WAIT); it is at "
                     f"{'no step' if at is None else f'step {at}'}"
                 )
             time.sleep(_AGAIN)
+
+
+def _state_of(run: str, step: int) -> str | None:
+    """What the run holds as this step now; None: nothing, or not yet."""
+    commit = commit_of(run, step)
+    return None if commit is None else commit.state
+
+
+def _state_in(folder: pathlib.Path) -> str | None:
+    """What a folder holds that was made here; None: it is none of ours."""
+    exported = folder / _EXPORTED
+    if exported.exists():
+        return exported.read_text(encoding="utf-8")
+    try:
+        with reading(folder) as found:
+            return found.state
+    except (InvalidError, NotFoundError):
+        return None
+
+
+def _export(run: str, step: int, folder: pathlib.Path, at: int) -> None:
+    """A version that the run is past, and of which no folder is here: it is put together anew."""
+    half = folder.with_name(f".{folder.name}")
+    shutil.rmtree(half, ignore_errors=True)
+    try:
+        state = export(run, half, step=step).state
+    except (GapError, NotFoundError) as error:
+        shutil.rmtree(half, ignore_errors=True)
+        raise NotFoundError(
+            f"{run} is at step {at}, and version {step} cannot be had any more: {error}"
+        ) from error
+    (half / _EXPORTED).write_text(state, encoding="utf-8")
+    if _state_in(folder) is not None:  # of a training before this one
+        shutil.rmtree(folder)
+    half.rename(folder)
+
+
+def _drop_exported(root: pathlib.Path, run: str, keep: int) -> None:
+    """Followers leave alone what they did not make, and stop where it is in their way."""
+    exported = sorted(root.glob(f"weight_v*/{_EXPORTED}"), key=lambda file: file.stat().st_mtime_ns)
+    for index, file in enumerate(exported):
+        step = int(_VERSION.fullmatch(file.parent.name)[1])  # type: ignore[index]
+        given_up = _state_of(run, step) != file.read_text(encoding="utf-8")
+        if given_up or index < len(exported) - keep:
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _is_first_rank() -> bool:

@@ -206,8 +206,8 @@ Result<std::optional<LogEntry>> CommitLog::head_for(const std::optional<RunSigne
     const bool own = signer && signer->key.public_key().id() == ending.lapsed->signer.key_id;
     if (own || take_over) return std::move(ending.lapsed);
     return fail(ErrorKind::kDenied,
-                fmt::format("the newest commit of {} was signed by another key, and {}; pass "
-                            "--take-over to build on it all the same",
+                fmt::format("the newest commit of {} was signed by another key, and {}; take "
+                            "the run over to build on it all the same",
                             shown(where_.url), ending.why->text));
 }
 

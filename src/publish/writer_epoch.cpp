@@ -58,7 +58,7 @@ Error RunWriter::fenced(const LogEntry& by) const {
     return Error{
         ErrorKind::kFenced,
         fmt::format("{} was taken over by {} with epoch {} (this writer has {}); stop, or "
-                    "take it back with --take-over",
+                    "take it back",
                     shown(log_.where().url), shown(by.commit.writer), by.commit.epoch, epoch_)};
 }
 

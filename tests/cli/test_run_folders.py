@@ -269,6 +269,7 @@ def test_a_bad_folder_is_told_and_the_next_is_published(tmp_path):
     assert [line.get("event") or line.get("step") for line in lines[:-1]] == [3, "fault", "fault", 12]
     assert lines[-1]["published"] == 2 and lines[-1]["failed"] == 2
     assert "torch.distributed.checkpoint" in done.err and "step 6 is not published" in done.err
+    assert "from Python with wisp.folders.publish_distributed" in done.err
 
 
 def test_an_abandoned_folder_is_passed_over_aloud(tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -125,19 +126,17 @@ def test_a_driver_that_died_between_publish_and_switch_is_followed_by_another(
 ) -> None:
     run = str(tmp_path / "run")
     add_node(cluster)
-    weights = weights_of(tiny_model)
-    publisher = PublisherActor.remote(run)
-    ray.get(publisher.publish.remote(weights, 0))
-    told = {"on_node": rollouts, "watch": 0.5, "detached": True, "name": "kept",
-            "log_folder": tmp_path, **server}  # fmt: skip
-    first = Fleet(run, tiny_model, **told)
-    first.wait_ready(900)
-    first.move(0)
-    ray.get(publisher.publish.remote(moved(weights, 1), 1))
-    urls = first.urls
-    first.close()
+    told = {"watch": 0.5, "detached": True, "name": "kept", "log_folder": str(tmp_path), **server}
+    program = [sys.executable, str(Path(__file__).with_name("ray_driver.py"))]
+    words = [cluster.address, run, str(tiny_model), json.dumps(told)]
+    with subprocess.Popen([*program, *words], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        urls = json.loads(first.stdout.readline())
+        first.kill()  # no close(), no farewell to Ray, and its publisher goes with it
+    assert first.returncode == -signal.SIGKILL
+    assert len(urls) == 1 and wisp.status(run).head.step == 1
     assert all(serves(url, 0) for url in urls)
-    second = Fleet(run, tiny_model, **told)
+    second = Fleet(run, tiny_model, on_node=rollouts, **told)
     second.move()
     assert second.urls == urls
     assert_all_serve(second, 1, 1)

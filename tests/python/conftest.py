@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,13 @@ import wisp
 
 WISP_BIN = os.environ.get("WISP_BIN", "build/release/bin/wisp")
 TREE = Path(__file__).resolve().parents[2]
+
+
+def import_or_skip(name: str) -> Any:
+    """A package that an environment may lack; not the one that was made for it (WISP_REQUIRE)."""
+    if name.partition(".")[0] in os.environ.get("WISP_REQUIRE", "").split(","):
+        return importlib.import_module(name)
+    return pytest.importorskip(name, exc_type=ImportError)
 
 
 def bits(array: np.ndarray) -> np.ndarray:

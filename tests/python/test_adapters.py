@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 
 import pytest
 from engine_servers import ScriptedVllm
@@ -169,6 +171,57 @@ def test_a_step_that_is_published_anew_is_another_folder(tmp_path):
     assert taken[0] == taken[1] == str(folder / "math-1")
     assert taken[2] == taken[3] and taken[2].startswith(f"{taken[0]}.")
     assert len(list(folder.iterdir())) == 2
+
+
+@pytest.fixture
+def three_steps(tmp_path):
+    """A run with the steps 0 to 2 of an adapter."""
+    model = adapted()
+    model.save_pretrained(tmp_path / "saved")
+    files = [tmp_path / "saved" / "adapter_config.json"]
+    with wisp.Publisher(tmp_path / "run", model, side_files=files) as publisher:
+        for step in range(3):
+            publisher.publish(step)
+            publisher.flush()
+            move(model, step)
+    return tmp_path / "run"
+
+
+def test_the_folder_that_is_handed_out_stays(three_steps, tmp_path):
+    folder = tmp_path / "adapters"
+    for step in (2, 0, 1, 0):
+        taken = export_adapter(three_steps, "math", folder, step=step, keep=1)
+        assert taken.folder == str(folder / f"math-{step}")
+        assert [f.name for f in folder.iterdir()] == [f"math-{step}"]
+    for step in (0, 1, 0, 2):
+        export_adapter(three_steps, "math", folder, step=step, keep=2)
+    assert {f.name for f in folder.iterdir()} == {"math-0", "math-2"}
+
+
+def test_a_folder_that_is_there_is_not_fetched_again(three_steps, tmp_path, monkeypatch):
+    first = export_adapter(three_steps, "math", tmp_path / "adapters")
+    monkeypatch.setattr("wisp.adapters.export", None)
+    assert export_adapter(three_steps, "math", tmp_path / "adapters") == first
+    assert export_adapter(three_steps, "math", tmp_path / "adapters", step=2) == first
+    with pytest.raises(TypeError):
+        export_adapter(three_steps, "math", tmp_path / "adapters", step=1)
+
+
+def test_another_configuration_of_the_same_weights_is_another_folder(tmp_path):
+    model, folder = adapted(), tmp_path / "adapters"
+    model.save_pretrained(tmp_path / "saved")
+    config = tmp_path / "saved" / "adapter_config.json"
+    taken = []
+    for alpha in (8, 16):
+        told = json.loads(config.read_text()) | {"lora_alpha": alpha}
+        config.write_text(json.dumps(told))
+        run = tmp_path / f"run-{alpha}"  # one that was begun anew
+        with wisp.Publisher(run, model, side_files=[config]) as publisher:
+            publisher.publish(1)
+        taken += [export_adapter(run, "math", folder).folder for _ in range(2)]
+        held = json.loads((Path(taken[-1]) / "adapter_config.json").read_text())
+        assert held["lora_alpha"] == alpha
+    assert taken[0] == taken[1] != taken[2] == taken[3]
 
 
 def test_what_is_no_adapter_is_refused(tmp_path):

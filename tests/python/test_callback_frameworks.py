@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("pydantic")
 
+from conftest import import_or_skip  # noqa: E402
 from page_blocks import blocks  # noqa: E402
 from test_hf import tiny_llama, trainer  # noqa: E402
 
@@ -42,7 +43,7 @@ def assert_published(run, model, tmp_path, step):
 @pytest.fixture(params=["stand-in", "axolotl"])
 def axolotl(request, monkeypatch):
     if request.param == "axolotl":
-        yield pytest.importorskip("axolotl.integrations.base", exc_type=ImportError)
+        yield import_or_skip("axolotl.integrations.base")
     else:
         base = types.SimpleNamespace(BasePlugin=type("BasePlugin", (), {}))
         _module(monkeypatch, "axolotl")
@@ -51,6 +52,14 @@ def axolotl(request, monkeypatch):
         monkeypatch.delitem(sys.modules, "wisp.axolotl", raising=False)
         yield base
     sys.modules.pop("wisp.axolotl", None)
+
+
+def test_a_package_that_an_environment_was_made_for_is_not_skipped(monkeypatch):
+    with pytest.raises(pytest.skip.Exception):
+        import_or_skip("no_such_framework.integrations")
+    monkeypatch.setenv("WISP_REQUIRE", "another,no_such_framework")
+    with pytest.raises(ModuleNotFoundError):
+        import_or_skip("no_such_framework.integrations")
 
 
 def test_axolotls_configuration_publishes(axolotl, tmp_path):
@@ -121,7 +130,7 @@ def callbacks_map(request, monkeypatch):
         _module(monkeypatch, "swift")
         _module(monkeypatch, "swift.callbacks", callbacks_map=known)
         return known
-    return pytest.importorskip("swift.callbacks", exc_type=ImportError).callbacks_map
+    return import_or_skip("swift.callbacks").callbacks_map
 
 
 def test_ms_swift_publishes_by_a_file_of_ones_own(callbacks_map, tmp_path):
@@ -172,7 +181,7 @@ def test_llama_factory_takes_the_callback_in_a_stand_in(monkeypatch, tmp_path):
 
 def test_llama_factory_itself_trains_and_publishes(tmp_path):
     """Its run_exp, from a file of questions to the model that it saves."""
-    pytest.importorskip("llamafactory", exc_type=ImportError)
+    import_or_skip("llamafactory")
     from byte_model import save_tiny_qwen3, weights_of
 
     data = tmp_path / "data"

@@ -21,7 +21,7 @@ from test_coverage import (  # noqa: E402, F401 - the last two are fixtures
     rank,
     weights,
 )
-from wisp.engine.plan.draft_loader import Draft  # noqa: E402
+from wisp.engine.plan.draft_loader import Draft, DraftLoader, unreachable  # noqa: E402
 from wisp.errors import WrongBaseError  # noqa: E402
 
 OWN = {"fc.weight": (8, 16), "norm.weight": (8,), "embed_tokens.weight": (24, 8)}
@@ -126,6 +126,30 @@ def test_a_draft_that_cannot_follow_does_not_hold_up_the_served_model(drafted: A
     one, guesser = drafted({}, obstacle="it is quantised")
     one.follow()
     told(one, "stay as loaded, so that fewer of its tokens may be accepted as training goes on: it is")
+
+
+def test_a_draft_that_nobody_gets_at_does_not_hold_up_the_served_model(
+    rank: Callable[..., Rank],  # noqa: F811
+) -> None:
+    one = rank(weights(), weights(), tied=False, draft=lambda: unreachable("it is elsewhere"))
+    one.follow()
+    told(one, "as training goes on: it is elsewhere")
+
+
+def test_a_draft_whose_loader_breaks_does_not_hold_up_the_served_model(
+    drafted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any) -> Any:
+        raise TypeError("another make of layers")
+
+    monkeypatch.setattr(DraftLoader, "learn_own", breaks)
+    one, guesser = drafted({})
+    before = guesser.fc.data.clone()
+    for _ in range(2):
+        one.follow()
+        one.train()
+    assert torch.equal(guesser.fc.data, before) and one.follower.verify() == 0
+    told(one, "as training goes on: TypeError: another make of layers")
 
 
 def test_a_draft_whose_loader_computes_stays(drafted: Any) -> None:

@@ -3,6 +3,8 @@ checkpoints, the hooks of slime; and that real loaders beside a follower never m
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -117,13 +119,51 @@ def test_the_hooks_of_slime_carry_folders_over(slime_run, tmp_path):
         for _ in range(2):  # every process of an engine asks
             wisp.slime.pull_before_read(str(host), step)
         same_files(host / Path(folder).name, folder)
-    with pytest.raises(wisp.NotFoundError, match="step 12"):
-        wisp.slime.pull_before_read(str(host), 3)
+    wisp.slime.pull_before_read(str(host), 3)  # an engine that comes late
+    same_files(host / "weight_v000003", trainer / "weight_v000003")
     # A training that starts again counts from the beginning, in front of folders of the one before.
     again = written_by_slime(tmp_path / "again", 3, of=12)
     wisp.slime.publish_written(object(), again, [])
     wisp.slime.pull_before_read(str(host), 3)
     same_files(host / "weight_v000003", again)
+
+
+def test_a_version_that_is_there_is_not_fetched_again(slime_run, tmp_path, monkeypatch):
+    host, folder = tmp_path / "host", written_by_slime(tmp_path / "trainer", 3)
+    wisp.slime.publish_written(object(), folder, [])
+    wisp.slime.pull_before_read(str(host), 3)
+    wisp.slime.publish_written(object(), written_by_slime(tmp_path / "trainer", 12), [])
+    monkeypatch.setattr(wisp.slime, "Follower", None)
+    monkeypatch.setattr(wisp.slime, "export", None)
+    wisp.slime.pull_before_read(str(host), 3)
+    same_files(host / "weight_v000003", folder)
+
+
+def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path):
+    host, folder = tmp_path / "host", written_by_slime(tmp_path / "trainer", 3)
+    for step, of in ((3, 3), (5, 12), (12, 3)):
+        if step != 3:
+            written_by_slime(tmp_path / "trainer", step, of=of)
+        wisp.slime.publish_written(object(), tmp_path / "trainer" / f"weight_v{step:06}", [])
+    for _ in range(2):
+        wisp.slime.pull_before_read(str(host), 3)
+        same_files(host / "weight_v000003", folder)
+    wisp.slime.pull_before_read(str(host), 12)
+    with pytest.raises(wisp.NotFoundError, match="at step 12, and version 4 cannot be had"):
+        wisp.slime.pull_before_read(str(host), 4)
+    # Set back: what was put together is of a history that was given up, and in the way.
+    again = written_by_slime(tmp_path / "again", 3, of=12)
+    wisp.slime.publish_written(object(), again, [])
+    wisp.slime.pull_before_read(str(host), 3)
+    same_files(host / "weight_v000003", again)
+    # And past it once more: now the follower's own folder is of the history given up.
+    other = written_by_slime(tmp_path / "other", 3)
+    wisp.slime.publish_written(object(), other, [])
+    wisp.slime.publish_written(object(), tmp_path / "trainer" / "weight_v000005", [])
+    wisp.slime.pull_before_read(str(host), 3)
+    same_files(host / "weight_v000003", other)
+    wisp.slime.pull_before_read(str(host), 5)
+    same_files(host / "weight_v000005", tmp_path / "trainer" / "weight_v000005")
 
 
 def test_engines_of_one_host_pull_at_once(slime_run, tmp_path):
@@ -187,6 +227,25 @@ def test_folders_of_torch_distributed_are_published(tmp_path, nested):
         wisp.folders.FolderPublisher(run, baseline=tmp_path / "b").publish(
             tmp_path / "dcp" / "step_1"
         )
+
+
+def test_folders_of_torch_distributed_as_they_were_written_once(tmp_path):
+    torch = pytest.importorskip("torch")
+    run = str(tmp_path / "run")
+    watched = GOLDEN / "distributed"
+    assert wisp.folders.publish_distributed(run, watched, once=True, quiet_for=0.05) == 2
+    for step, wanted in json.loads((GOLDEN / "expected.json").read_text()).items():
+        held = wisp.folders.read_distributed(watched / f"step_{step}")
+        assert {n: digest_of(tensor) for n, tensor in held.items()} == wanted
+    followed = {name: torch.zeros_like(tensor) for name, tensor in held.items()}
+    assert wisp.Follower(run, followed).sync().step == 12
+    assert {name: digest_of(tensor) for name, tensor in followed.items()} == wanted
+
+
+def digest_of(tensor):
+    flat = tensor.contiguous().reshape(-1)
+    torch = sys.modules["torch"]
+    return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):

@@ -20,6 +20,7 @@ from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
 from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
 from wisp.engine.rank.rank_follower import RankFollower  # noqa: E402
 from wisp.engine.rank.rank_vote import Served  # noqa: E402
+from wisp.engine.feed.server_beats import shown_name  # noqa: E402
 
 BF16 = torch.bfloat16
 TIMEOUT = 60.0
@@ -321,6 +322,19 @@ def test_what_fails_on_one_rank_is_undone_on_all(trainer: Trainer, tmp_path: Pat
     for engine in engines:
         assert engine.holds(trainer.state())
         engine.follower.close()
+
+
+def test_an_engine_over_several_hosts_is_shown_by_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They share their settings, and must not write over one another's heartbeats."""
+    names = set()
+    for host in ("east", "west"):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        names.add(shown_name("policy", "17-ab", spans_hosts=True))
+        assert shown_name("policy", "17-ab", spans_hosts=False) == "policy"
+        assert shown_name("", "17-ab", spans_hosts=True) == f"{host}-17"
+    assert names == {"policy-east", "policy-west"}
 
 
 def test_each_server_of_a_host_is_a_replica_of_its_own(trainer: Trainer, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import types
 from types import SimpleNamespace
 
 import pytest
+from conftest import import_or_skip
 
 torch = pytest.importorskip("torch")
 
@@ -133,7 +134,7 @@ def test_an_sglang_without_a_registry_is_a_line_in_the_log(monkeypatch, caplog):
 
 @pytest.fixture
 def registry():
-    pytest.importorskip("sglang")
+    import_or_skip("sglang")
     from sglang.srt.plugins import load_plugins
     from sglang.srt.plugins.hook_registry import HookRegistry
 

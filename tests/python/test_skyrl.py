@@ -6,10 +6,11 @@ import os
 import re
 
 import pytest
+from conftest import import_or_skip
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("skyrl")
-transfer = pytest.importorskip("vllm.distributed.weight_transfer")
+import_or_skip("skyrl")
+transfer = import_or_skip("vllm.distributed.weight_transfer")
 
 from byte_model import save_tiny_qwen3  # noqa: E402
 from page_blocks import blocks  # noqa: E402
@@ -81,7 +82,7 @@ def test_skyrl_publishes_through_wisp(folder, server, tmp_path):
 
 
 def test_in_processes_of_ray_delta_is_wisp(monkeypatch):
-    ray = pytest.importorskip("ray")
+    ray = import_or_skip("ray")
 
     def where_delta_is():
         from skyrl.backends.skyrl_train.weight_sync.register import register_trainer_engines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from wisp.publish.stream_publisher import StreamPublisher
 torch = pytest.importorskip("torch")
 
 from run_waits import until  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from test_stores import DictStore  # noqa: E402
 
 
@@ -247,3 +249,27 @@ def is_committed(publisher: StreamPublisher, state: dict[str, Any], step: int) -
         return publisher.publish(iter(state.items()), step).step == step
     except ConnectionError:
         return False
+
+
+def test_weights_that_are_kept_do_not_wait_for_those_they_would_be_fused_with(tmp_path: Path) -> None:
+    from wisp.quantize import NvFp4
+
+    names = [f"layers.0.self_attn.{part}_proj.weight" for part in "qkv"]
+    state = {name: torch.randn(32, 64).to(torch.bfloat16) for name in names}
+    rule = NvFp4(ignore=[r"k_proj$"])
+    publisher = StreamPublisher(str(tmp_path / "run"), quantize=rule)
+    with closing(publisher):
+        publisher.publish(iter(state.items()), 0)
+        for step in (1, 2):
+            state = changed(state, 0.2, step)
+            with wisp.Publisher(tmp_path / f"whole-{step}", state, quantize=rule) as whole:
+                whole.publish()
+            assert publisher.publish(iter(state.items()), step).kind == "delta"
+            wisp.export(publisher.url, tmp_path / f"streamed-{step}")
+            wisp.export(tmp_path / f"whole-{step}", tmp_path / f"expected-{step}")
+            found, wanted = (
+                load_file(tmp_path / f"{kind}-{step}" / "model.safetensors")
+                for kind in ("streamed", "expected")
+            )
+            assert torch.equal(found[names[1]], state[names[1]])
+            assert same(found, wanted)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from conftest import import_or_skip
 
 torch = pytest.importorskip("torch")
-transfer = pytest.importorskip("vllm.distributed.weight_transfer")
+transfer = import_or_skip("vllm.distributed.weight_transfer")
 
 from byte_model import save_tiny_qwen3  # noqa: E402
 from page_blocks import blocks  # noqa: E402

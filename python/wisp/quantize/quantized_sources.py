@@ -69,7 +69,8 @@ class Quantizer:
     def fused_with(self, name: str) -> set[str]:
         """Weights, of those seen so far, that sources() needs together with this; and itself."""
         fused = self._scheme.fused(name) if isinstance(self._scheme, Scheme) else name
-        return self._fused.get(fused, {name})
+        together = self._fused.get(fused, {name})
+        return together if name in together else {name}  # one that is kept waits for nobody
 
     def _by_function(
         self,

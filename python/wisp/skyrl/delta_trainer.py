@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidError
-from ..vllm.trainer import TrainerEngine, TrainerInfo
+from ..vllm.trainer import TrainerEngine, TrainerInfo, TrainerSettings
 
 __all__ = ["DeltaTrainerEngine"]
 
@@ -17,22 +17,15 @@ logger = logging.getLogger("wisp")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
-class DeltaTrainerEngine(TrainerEngine):
-    """What `build_trainer_engine` makes for `weight_sync_backend=delta`.
+class DeltaSettings(TrainerSettings):
+    """SkyRL's `delta_weight_sync`.
 
     `sync_dir` is the run, `publish_staging_dir` the publisher's scratch, `local_checkpoint_dir` the
     servers'. Sizes of files and formats for reloading mean nothing here: nothing is reloaded.
     """
 
-    #: What SkyRL's worker asks of an engine: the switch itself forgets what prefixes it must.
-    skyrl_handles_prefix_cache_reset = True
-    skyrl_force_disable_expandable_segments = False
-    skyrl_empty_cache_after_send = True
-    _recompute = False
-    _draft_source: Any = None
-
-    @classmethod
-    def _info_of(cls, init_info: Any) -> TrainerInfo:
+    def info_of(self, init_info: Any) -> TrainerInfo:
+        """The run that SkyRL calls `sync_dir`."""
         try:
             return TrainerInfo(
                 rank=init_info.rank,
@@ -52,8 +45,22 @@ class DeltaTrainerEngine(TrainerEngine):
                 "wisp.skyrl works with SkyRL 0.4"
             ) from error
 
-    def _urls(self) -> list[str]:
-        return list(getattr(self.client, "_urls", ())) or super()._urls()
+    def urls_of(self, client: Any) -> list[str]:
+        """SkyRL's client knows several servers."""
+        return list(getattr(client, "_urls", ())) or super().urls_of(client)
+
+
+class DeltaTrainerEngine(TrainerEngine):
+    """What `build_trainer_engine` makes for `weight_sync_backend=delta`."""
+
+    settings = DeltaSettings()
+
+    #: What SkyRL's worker asks of an engine: the switch itself forgets what prefixes it must.
+    skyrl_handles_prefix_cache_reset = True
+    skyrl_force_disable_expandable_segments = False
+    skyrl_empty_cache_after_send = True
+    _recompute = False
+    _draft_source: Any = None
 
     @property
     def skyrl_draft_source(self) -> Any:

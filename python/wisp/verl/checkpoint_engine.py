@@ -24,7 +24,7 @@ CheckpointEngine, CheckpointEngineRegistry = find_seam(
 class WispCheckpointEngine(CheckpointEngine):  # type: ignore[misc,valid-type]
     """The master publishes what it is handed; rollouts yield the tensors that a step touched.
 
-    bucket_size, is_master: verl's own. Everything else is in wisp.refit.RefitSettings.
+    bucket_size, is_master: verl's own. Everything else is in wisp.frameworks.refit.RefitSettings.
     """
 
     wire_format = "named_tensors"

@@ -47,12 +47,9 @@ def _take(part: str, act: Callable[[], object]) -> bool:
     try:
         act()
     except Exception as error:
-        from .versions import MADE_FOR, installed
+        from .versions import told_lack
 
-        _log.warning(
-            "%s of wisp cannot be had with vLLM %s: %s: %s; it is made for %s",
-            part, installed(), type(error).__name__, error, ", ".join(MADE_FOR),
-        )  # fmt: skip
+        _log.warning("%s", told_lack(part, error))
         return False
     return True
 

@@ -20,8 +20,8 @@ def backend_names() -> list[str]:
 
 def is_ours(transfer: Any) -> bool:
     """Whether a weight transfer configuration (or its dict, or None) names this backend."""
-    told = transfer if isinstance(transfer, dict) else vars(transfer or object)
-    return told.get("backend") in backend_names()
+    named = transfer.get("backend") if isinstance(transfer, dict) else None
+    return (named or getattr(transfer, "backend", None)) in backend_names()
 
 
 def register_rank_engine() -> None:

@@ -34,7 +34,7 @@ def keep_unpacked() -> None:
     def builds_ours() -> bool:
         """Whether the engine that is being built has this backend."""
         config = get_current_vllm_config_or_none()
-        return config is not None and is_ours(config.weight_transfer_config)
+        return is_ours(getattr(config, "weight_transfer_config", None))
 
     fits_amx, make_onednn = utils.check_cpu_sgl_kernel, ops.create_onednn_mm
 

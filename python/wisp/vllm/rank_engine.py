@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,11 @@ import torch
 from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
-from ..engine.feed.feed_link import FeedLink
 from ..engine.plan.coverage import CACHE_SCALES
+from ..engine.feed.feed_link import FeedLink
 from ..engine.rank.rank_follower import RankFollower
 from ..engine.rank.rank_vote import Served
+from ..engine.feed.server_beats import shown_name
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .draft_model import draft_beside
 from .identity import engine_id, forget_engine, note_engine
@@ -67,6 +67,13 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
         return int(parallel.local_world_size if parallel.nnodes > 1 else parallel.world_size)
 
     @property
+    def _spans_hosts(self) -> bool:
+        parallel = self.parallel_config
+        # Replicas of a dense model are told that they are alone; where they met stays.
+        met = str(getattr(parallel, "data_parallel_master_ip", ""))
+        return parallel.nnodes > 1 or met not in ("", "127.0.0.1", "localhost")
+
+    @property
     def _quantises_cache(self) -> bool:
         cache = getattr(self.vllm_config, "cache_config", None)
         return str(getattr(cache, "cache_dtype", "auto")) not in ("auto", "float16", "bfloat16")
@@ -105,8 +112,7 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
             share=share if get_world_group().world_size > 1 else None,
             tied=bool(getattr(self.model_config.hf_text_config, "tie_word_embeddings", False)),
             allowed=init_info.allowed,
-            replica=init_info.replica_id
-            or f"{socket.gethostname()}-{engine_id().partition('-')[0]}",
+            replica=shown_name(init_info.replica_id, engine_id(), spans_hosts=self._spans_hosts),
             draft=self._draft,
             consumed=CACHE_SCALES if self._quantises_cache else None,
         )

@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
@@ -23,6 +23,7 @@ from .fan_out import ask_engines, values_of
 from .metrics import show_metrics
 from .settings import ALLOW_INIT, InitInfo, configured, may_strangers_init, same_run
 from .update_coordinator import UpdateCoordinator, self_owner
+from .versions import told_lack
 
 __all__ = ["WispRoutes", "attach_to_server"]
 
@@ -56,7 +57,7 @@ def attach_to_server() -> None:
 
     def load_endpoint_plugins(*args: Any, **kwargs: Any) -> list[Any]:
         loaded: list[Any] = original(*args, **kwargs)
-        if not any(isinstance(plugin, WispRoutes) for plugin in loaded):
+        if isinstance(loaded, list) and not any(isinstance(p, WispRoutes) for p in loaded):
             loaded = [*loaded, WispRoutes()]
         return loaded
 
@@ -65,16 +66,25 @@ def attach_to_server() -> None:
 
 
 class WispRoutes:
-    """vLLM's EndpointPlugin."""
+    """vLLM's EndpointPlugin.
+
+    It is asked in every server of a machine that has this package, also in those with another
+    backend: what goes wrong here is a line in the log, and the routes answer with it.
+    """
 
     name = "wisp"
     required_tasks = ("generate",)
 
     def __init__(self) -> None:
         self._server: _Server | None = None
+        self._broken = ""
 
     def attach_router(self, app: FastAPI) -> None:
         """Adds the routes, unless the server has another backend."""
+        with self._surviving("the routes /wisp"):
+            self._attach(app)
+
+    def _attach(self, app: FastAPI) -> None:
         args = getattr(app.state, "args", None)
         if not is_ours(getattr(args, "weight_transfer_config", None)):
             return
@@ -90,9 +100,18 @@ class WispRoutes:
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Called when the engine is up."""
-        config = getattr(engine_client, "vllm_config", None)
-        if config is not None and is_ours(config.weight_transfer_config):
-            self._server = _Server(engine_client, args)
+        with self._surviving("what moves this server"):
+            config = getattr(engine_client, "vllm_config", None)
+            if is_ours(getattr(config, "weight_transfer_config", None)):
+                self._server = _Server(engine_client, args)
+
+    @contextlib.contextmanager
+    def _surviving(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._broken = told_lack(part, error)
+            _log.warning("%s", self._broken, exc_info=True)
 
     async def _status(self, request: Request) -> JSONResponse:
         async def answer(server: _Server) -> dict[str, Any]:
@@ -134,7 +153,7 @@ class WispRoutes:
     ) -> JSONResponse:
         server = self._server
         if server is None:
-            return _error(503, "the server is not up yet")
+            return _error(503, self._broken or "the server is not up yet")
         if not server.admits(request):
             return _error(401, "Unauthorized")
         try:

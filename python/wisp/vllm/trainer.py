@@ -24,7 +24,7 @@ from .versions import trainer_classes
 if TYPE_CHECKING:
     from vllm.distributed.weight_transfer.base import VLLMWeightSyncClient, WeightSource
 
-__all__ = ["TrainerEngine", "TrainerInfo"]
+__all__ = ["TrainerEngine", "TrainerInfo", "TrainerSettings"]
 
 _ModuleSource, _InitInfo, _Engine = trainer_classes()
 
@@ -73,10 +73,32 @@ class TrainerInfo(_InitInfo):  # type: ignore[misc,valid-type]
                 **self.server_info}  # fmt: skip
 
 
+class TrainerSettings:
+    """How an engine reads what it is given; a framework with settings of its own has another one.
+
+    Set as `settings` of a subclass of TrainerEngine, which is registered under that framework's
+    name for it. `wisp.skyrl` has an example.
+    """
+
+    def info_of(self, init_info: Any) -> TrainerInfo:
+        """What the trainer is told, as settings of wisp; InvalidError if they are none."""
+        if not isinstance(init_info, TrainerInfo):
+            raise InvalidError(
+                f"the backend wisp takes a wisp.vllm.TrainerInfo, not a {type(init_info).__name__}"
+            )
+        return init_info
+
+    def urls_of(self, client: VLLMWeightSyncClient) -> list[str]:
+        """The base URLs of a client's servers; empty: it does not tell."""
+        url = getattr(client, "base_url", None)
+        return [url] if isinstance(url, str) else []
+
+
 class TrainerEngine(_Engine):  # type: ignore[misc,valid-type]
     """Publishes on the sender, and has the servers switch to what was published."""
 
     init_info_cls = TrainerInfo
+    settings: ClassVar[TrainerSettings] = TrainerSettings()
 
     def __init__(
         self,
@@ -88,7 +110,7 @@ class TrainerEngine(_Engine):  # type: ignore[misc,valid-type]
     ) -> None:
         super().__init__(client=client, source=source, is_sender=is_sender)
         self.info = info
-        urls = info.servers or self._urls()
+        urls = info.servers or self.settings.urls_of(client)
         #: What publishes and drives; on the sender alone.
         self.transfer: BucketWeightTransfer | None = None
         if is_sender:
@@ -120,25 +142,11 @@ class TrainerEngine(_Engine):  # type: ignore[misc,valid-type]
         """Tells the servers which run to follow; the run itself may still be to come."""
         if source is None:
             raise InvalidError("wisp publishes what a WeightSource holds: give one as `source`")
-        info = cls._info_of(init_info)
+        info = cls.settings.info_of(init_info)
         engine = cls(client=client, source=source, is_sender=init_info.is_sender, info=info)
         if engine.is_sender:
             engine._tell_servers()
         return engine
-
-    @classmethod
-    def _info_of(cls, init_info: Any) -> TrainerInfo:
-        """For frameworks that have settings of their own."""
-        if not isinstance(init_info, TrainerInfo):
-            raise InvalidError(
-                f"the backend wisp takes a wisp.vllm.TrainerInfo, not a {type(init_info).__name__}"
-            )
-        return init_info
-
-    def _urls(self) -> list[str]:
-        """The base URLs of a client over HTTP; empty: it does not tell."""
-        url = getattr(self.client, "base_url", None)
-        return [url] if isinstance(url, str) else []
 
     def _tell_servers(self) -> None:
         try:

@@ -120,6 +120,8 @@ class UpdateCoordinator:
         if self._draft is None:
             return None
         own = (over.draft if over else None) or "stay as loaded until a run is followed"
+        if over and over.staged and not over.draft:
+            own = "are on no rank of this host; the log of the rank that drafts says of them"
         return (
             f"draft model ({self._draft}): what it shares with the served model follows; its own "
             f"weights {own}"

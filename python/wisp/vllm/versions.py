@@ -6,6 +6,9 @@
 | attention layers that compute after loading | by their classes | by a function | by a function |
 | LoRA state to be made anew after an update | none | in the runner | in the runner |
 | the trainer's side | another one, asked of the ranks' engines | as in 0.32 | yes |
+
+Each has two makes of model runners: the first keeps what drafts as `drafter`, the second (where
+there is Triton) as `speculator`.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ from ..errors import UnsupportedError
 __all__ = [
     "MADE_FOR",
     "EngineOfAnyVersion",
+    "drafter_of",
+    "drafts_here",
     "forget_adapters",
     "installed",
     "is_deferred_attention",
+    "keeps_joined_copies",
     "name_version",
+    "told_lack",
     "trainer_classes",
 ]
 
@@ -45,6 +52,14 @@ def installed() -> str:
     return str(getattr(sys.modules.get("vllm"), "__version__", "of no version"))
 
 
+def told_lack(part: str, error: Exception) -> str:
+    """That a part of the plugin has no place in this vLLM, in one line."""
+    return (
+        f"{part} of wisp cannot be had with vLLM {installed()}: {type(error).__name__}: {error}; "
+        f"it is made for {', '.join(MADE_FOR)}"
+    )
+
+
 def name_version(core: Any, version: str) -> None:
     """Gives the weights that an engine core serves their name."""
     name = getattr(core, "set_weight_version", None)
@@ -57,6 +72,27 @@ def forget_adapters(worker: Any) -> None:
     forget = getattr(worker.model_runner, "reset_lora_state", None)
     if worker.vllm_config.lora_config is not None and forget is not None:
         forget()
+
+
+def drafter_of(runner: Any) -> Any:
+    """What guesses tokens for a runner of models, whichever of its two makes it is; or None."""
+    for name in ("drafter", "speculator"):
+        found = getattr(runner, name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def drafts_here() -> bool:
+    """Whether this rank is the one that has the draft: the last of a pipeline."""
+    from vllm.distributed.parallel_state import get_pp_group
+
+    return bool(get_pp_group().is_last_rank)
+
+
+def keeps_joined_copies(module: Any) -> bool:
+    """Whether a layer of a draft computes with copies that it made of several weights."""
+    return hasattr(module, "_build_fused_kv_buffers")
 
 
 def is_deferred_attention(layer: Any) -> bool:

@@ -53,6 +53,22 @@ def slime(root, steps):
         sharded(root / f"weight_v{step:06}", tensors)
 
 
+def distributed(root, steps):
+    """By torch's own writer: a state dict with the model's tensors in it, and an optimizer's."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    kinds = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16}
+    for step, tensors in steps.items():
+        model = {
+            name: torch.frombuffer(bytearray(data), dtype=kinds[kind]).reshape(shape)
+            if data else torch.empty(shape, dtype=kinds[kind])
+            for name, (kind, shape, data) in tensors.items()
+        }  # fmt: skip
+        state = {"model": model, "optimizer": {"lr": torch.ones(3), "step": step}}
+        dcp.save(state, checkpoint_id=str(root / f"step_{step}"), no_dist=True)
+
+
 def digest(tensors):
     return {name: hashlib.sha256(data).hexdigest() for name, (_, _, data) in sorted(tensors.items())}
 
@@ -61,7 +77,7 @@ def main():
     rng = np.random.default_rng(20)
     first = checkpoints.model(rng, layers=1, width=8)
     steps = {3: first, 12: checkpoints.trained(rng, first, share=0.05)}
-    for make in (prime_rl, areal, trainer, slime):
+    for make in (prime_rl, areal, trainer, slime, distributed):
         if not (HERE / make.__name__).exists():
             make(HERE / make.__name__, steps)
     expected = {str(step): digest(tensors) for step, tensors in steps.items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ...stores import location
 from .feed_files import FeedSettings
 from .feed_messages import RankReport
 
-__all__ = ["ServerBeats", "servers_of"]
+__all__ = ["ServerBeats", "servers_of", "shown_name"]
 
 _log = logging.getLogger("wisp.feed")
 _EVERY = 30.0  # seconds between two heartbeats of a server that stands still
@@ -28,6 +29,18 @@ _EVERY = 30.0  # seconds between two heartbeats of a server that stands still
 class _Server:
     seq: int  #: of the commit that all its ranks serve; 0: none yet
     state: str
+
+
+def shown_name(told: str, engine: str, *, spans_hosts: bool) -> str:
+    """The name under which a host shows an engine. `told`: the one that its settings give it.
+
+    Each host tells of its own ranks: of an engine over several, which share their settings, each
+    shows a replica, or they would write over one another's heartbeats.
+    """
+    host = socket.gethostname()
+    if not told:
+        return f"{host}-{engine.partition('-')[0]}"
+    return f"{told}-{host}" if spans_hosts else told
 
 
 def servers_of(reports: dict[str, RankReport]) -> dict[str, _Server]:

@@ -207,7 +207,8 @@ def hint_of(names: Sequence[str]) -> str:
     if names and all(n.startswith(DRAFT_PREFIX) for n in names):
         return (
             "these are a draft model's: start the server with it (--speculative-config), of the "
-            "same make, or publish without it"
+            "same make, or publish without it; if it has one, `draft` of its status says why that "
+            "cannot follow"
         )
     if names and all(CACHE_SCALES.search(n) for n in names):
         return (

@@ -19,7 +19,7 @@ from .load_recorder import LearningLoader, LoaderError, capture, learn
 from .loader_guard import guarded
 from .served_checkpoint import DRAFT_PREFIX, open_served
 
-__all__ = ["Draft", "DraftLoader"]
+__all__ = ["Draft", "DraftLoader", "unreachable"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,15 @@ class Draft:
     checkpoint: str | None = None
     layouts: dict[int, Layout] | None = None
     obstacle: str = ""
+
+
+def unreachable(why: str) -> Draft:
+    """A draft that an engine has and nobody here can get at."""
+
+    def load(tensors: object) -> object:
+        raise UnsupportedError(why)
+
+    return Draft(torch.nn.Module(), load, obstacle=why)
 
 
 class DraftLoader(LearningLoader):

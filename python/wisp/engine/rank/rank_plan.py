@@ -123,7 +123,10 @@ class RankPlan:
         )  # fmt: skip
 
     def _learn_draft(self, draft: Draft, served: LoadPlan, schema: Schema, read: Read) -> None:
-        """A draft that cannot follow stays as it is, and that is said."""
+        """A draft that cannot follow stays as it is, and that is said.
+
+        Whatever the engine's own code raises here: the served model follows without its draft.
+        """
         try:
             if draft.obstacle:
                 raise UnsupportedError(draft.obstacle)
@@ -134,7 +137,9 @@ class RankPlan:
             for name in self._unsteady & set(plan.pieces):
                 plan.forget_pieces(name)
             self._prove_pieces(plan, read)
-        except Error as error:
+        except Exception as error:
+            if not isinstance(error, Error):
+                _log.warning("%s: learning the draft failed", self._label, exc_info=True)
             self._tell_draft(f"{_STAYS}: {text_of(error)}")
             return
         self._drafting, self._read = (loader, plan), read
