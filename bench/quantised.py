@@ -90,6 +90,10 @@ def measure(trace: Trace, scheme: schemes.Scheme | None) -> dict[str, float]:
         "scales_changed": statistics.median(scale for _, scale in counter.steps),
         "scales_changed_max": max(scale for _, scale in counter.steps),
         "bytes": statistics.median(s.bytes for s in stats),
+        "bits_per_change": statistics.median(
+            8 * s.bytes / max(1, code + scale)
+            for s, (code, scale) in zip(stats, counter.steps, strict=True)
+        ),
         "full_bytes": stats[-1].full_bytes,
     }
 
@@ -102,15 +106,18 @@ def main() -> None:
     arguments = parser.parse_args()
     trace = Trace(find_trace(arguments.trace))
     found = {}
-    print("| scheme | codes changed | most in a step | scales changed | bytes a step | of bf16 |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print(
+        "| scheme | codes changed | most in a step | scales changed | bytes a step | of bf16 "
+        "| bits a change |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name, scheme in SCHEMES.items():
         row = found[name] = measure(trace, scheme)
         share = row["bytes"] / found["bf16"]["bytes"]
         print(
             f"| {name} | {row['codes_changed_percent']:.3f} % | "
             f"{row['codes_changed_percent_max']:.3f} % | {row['scales_changed']:,.0f} | "
-            f"{row['bytes']:,.0f} | {100 * share:.1f} % |",
+            f"{row['bytes']:,.0f} | {100 * share:.1f} % | {row['bits_per_change']:.1f} |",
             flush=True,
         )
     if arguments.out:

@@ -1,4 +1,5 @@
-"""vLLM's operators for quantised experts, in Python: its CPU build has them for AMX only."""
+"""vLLM's operators for quantised experts and for linear layers in blocks of fp8, in Python: its CPU
+build has them for AMX only."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ _ROWS = 16  # of a tile
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """Experts in tiles of 16 rows, in each tile groups of columns together; int8 with its sums.
+    """Matrices in tiles of 16 rows, in each tile groups of columns together; int8 with its sums.
 
     Like AMX's order: a permutation for fp8; for int8 each row's compensation comes behind it.
     """
+    if weight.dim() == 2:
+        return pack(weight[None])[0]
     experts, rows, columns = weight.shape
     group = 4 if weight.dtype == torch.int8 else 2
     bits = weight.view(torch.int8)
@@ -63,9 +66,22 @@ def fused_experts(
         out[token] = made.to(out.dtype)
 
 
+def scaled_mm(
+    x: Any, weight: Any, scale: Any, block: Any, bias: Any, dtype: Any, packed: bool
+) -> torch.Tensor:
+    assert packed and bias is None  # what the models of the tests have
+    values = _values(weight[None], scale[None], list(block))[0]
+    return (x.float() @ values.T).to(dtype)
+
+
 def install(monkeypatch: Any) -> None:
     """In place of those that this machine cannot run."""
+    from vllm.model_executor.kernels import linear
     from vllm.model_executor.layers.fused_moe.experts import cpu_moe
+
+    blocks = linear.CPUFp8BlockScaledMMKernel
+    monkeypatch.setattr(blocks, "is_supported", classmethod(lambda cls, *_: (True, None)))
+    monkeypatch.setattr(torch.ops._C, "fp8_scaled_mm_cpu", scaled_mm, raising=False)
 
     for kind in (cpu_moe.CPUExpertsInt8, cpu_moe.CPUExpertsFp8):
         monkeypatch.setattr(kind, "_supports_current_device", staticmethod(lambda: True))

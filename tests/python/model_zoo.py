@@ -7,11 +7,11 @@ usage: python tests/python/model_zoo.py [--only NAME] [--table FILE]    one afte
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +40,7 @@ BF16 = torch.bfloat16
 STEPS = 3
 PROMPT = [7, 11, 13, 17, 19, 23]
 TOKENS = 8
+ALONE = "vLLM without wisp says:"
 
 SIZES: dict[str, Any] = {
     "vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -58,6 +59,12 @@ MLA = {
     "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
 }  # fmt: skip
+IMAGE = 300  # the token in whose place a picture goes
+VISION = {
+    "model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 28, "patch_size": 14,
+    "projection_dim": 64,
+}  # fmt: skip
 SCAN = "the scan is the test's own: vLLM's CPU build has none for this Mamba (`selective_scan_fwd`)"
 
 
@@ -75,10 +82,22 @@ class Entry:
     install: Callable[[], None] | None = None  #: operators that vLLM lacks on CPUs
     quick: bool = False
     note: str = ""
+    codecs: tuple[str, ...] = ("swift",)
+    bias: bool = False  #: with a `score.bias`, as trainers of rewards add it
+    images: bool = False  #: asked about a picture
+    not_served: str = ""  #: what vLLM says, without wisp, of why it does not run it on a CPU
 
+    @property
+    def pools(self) -> bool:
+        return bool(self.engine.get("runner") == "pooling")
+
+
+BOTH = ("swift", "compact")
 
 ZOO = [
-    Entry("Llama", "LlamaConfig"),
+    Entry("Llama", "LlamaConfig", codecs=BOTH),
+    Entry("Llama, compiled", "LlamaConfig", engine={"enforce_eager": False},
+          note="torch.compile"),
     Entry("Llama, tied", "LlamaConfig", {"tie_word_embeddings": True}),
     Entry("Mistral", "MistralConfig", {"sliding_window": 64}),
     Entry("Qwen2", "Qwen2Config", sizes=PLAIN, quick=True, note="biases"),
@@ -89,7 +108,7 @@ ZOO = [
     Entry("Qwen3-MoE", "Qwen3MoeConfig", EXPERTS),
     Entry("Qwen2-MoE", "Qwen2MoeConfig", {**EXPERTS, "shared_expert_intermediate_size": 64},
           sizes=PLAIN),
-    Entry("Mixtral", "MixtralConfig", LOCAL, quick=True, note="experts"),
+    Entry("Mixtral", "MixtralConfig", LOCAL, quick=True, note="experts", codecs=BOTH),
     Entry("Gemma", "GemmaConfig"),
     Entry("Gemma 2", "Gemma2Config", {"sliding_window": 64}),
     Entry("Gemma 3", "Gemma3TextConfig", {"sliding_window": 64}),
@@ -168,7 +187,7 @@ ZOO = [
     Entry("Mamba-2", "Mamba2Config", {"num_heads": 4, "head_dim": 32, "state_size": 16,
                                       "n_groups": 1}, sizes={
         "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
-    }),
+    }, codecs=BOTH),
     Entry("Jamba", "JambaConfig", {
         "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 2, "attn_layer_offset": 1,
         "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_dt_rank": 8,
@@ -181,7 +200,7 @@ ZOO = [
     Entry("Bamba", "BambaConfig", {
         "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1,
         "attn_layer_indices": [1],
-    }, sizes=PLAIN),
+    }, sizes=PLAIN, not_served="does not dispatch through the Transformers attention interface"),
     Entry("Zamba 2", "Zamba2Config", {
         "layers_block_type": ["mamba", "hybrid"], "hybrid_layer_ids": [1], "num_mem_blocks": 1,
         "mamba_d_state": 16, "mamba_expand": 2, "n_mamba_heads": 4, "mamba_ngroups": 1,
@@ -201,6 +220,14 @@ ZOO = [
     Entry("BERT", "BertConfig", {"intermediate_size": 128}, sizes=PLAIN, auto="AutoModel",
           engine={"runner": "pooling"}, note="pooling"),
     Entry("Qwen3, pooling", "Qwen3Config", auto="AutoModel", engine={"runner": "pooling"}),
+    Entry("Qwen3, classes", "Qwen3Config", {"num_labels": 3},
+          auto="AutoModelForSequenceClassification", engine={"runner": "pooling"}, bias=True,
+          note="its loader makes a parameter of `score.bias` itself"),
+    Entry("LLaVA", "LlavaConfig", {
+        "text_config": {"model_type": "llama", **SIZES},
+        "vision_config": VISION, "image_token_index": IMAGE, "image_token_id": IMAGE,
+        "vision_feature_layer": -2,
+    }, sizes={}, auto="AutoModelForImageTextToText", images=True, note="a vision tower (CLIP)"),
 ]  # fmt: skip
 
 
@@ -209,10 +236,10 @@ class Result:
     """What was seen of one entry."""
 
     entry: Entry
+    codec: str
     architecture: str = ""
-    served: bool = True  #: vLLM itself runs it here
     followed: bool = False
-    detail: str = ""  #: the error; of a vLLM without wisp, if it was not served
+    detail: str = ""  #: the error, and what a vLLM without wisp says to the same folder
     pause_ms: float = 0.0
     seconds: float = 0.0
 
@@ -225,11 +252,35 @@ def build(entry: Entry, folder: Path) -> str:
     model = getattr(transformers, entry.auto).from_config(config)
     model.to(BF16).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
+    if entry.images:
+        save_processor(folder)
+    if entry.bias:
+        weights = load_file(folder / "model.safetensors")
+        weights["score.bias"] = torch.randn(config.num_labels).to(BF16)
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
     architecture = entry.published or type(model).__name__
     saved = folder / "config.json"
     written = json.loads(saved.read_text()) | {"architectures": [architecture]}
     saved.write_text(json.dumps(written))
     return architecture
+
+
+def save_processor(folder: Path) -> None:
+    """What makes numbers of pictures, without torchvision."""
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    side = VISION["image_size"]
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens([f"<unused{n}>" for n in range(len(tokenizer), IMAGE)])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    assert tokenizer.convert_tokens_to_ids("<image>") == IMAGE
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": side}, crop_size={"height": side, "width": side}
+    )
+    transformers.LlavaProcessor(
+        pictures, tokenizer, patch_size=VISION["patch_size"], num_additional_image_tokens=1,
+        vision_feature_select_strategy="default", image_token="<image>",
+    ).save_pretrained(folder)  # fmt: skip
 
 
 def change(weights: dict[str, Any], step: int) -> None:
@@ -245,9 +296,7 @@ def change(weights: dict[str, Any], step: int) -> None:
 class Engine:
     """A vLLM in this process."""
 
-    def __init__(
-        self, folder: Path, options: dict[str, Any], run: str | None, plugin: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, entry: Entry, run: str | None, plugin: bool = True) -> None:
         from vllm import LLM
 
         wisp_settings: dict[str, Any] = {}
@@ -256,23 +305,31 @@ class Engine:
         if run:
             wisp_settings["additional_config"] = {"wisp": {"run": run, "poll": 0.1}}
         settings: dict[str, Any] = {
-            "skip_tokenizer_init": options.get("runner") != "pooling", "dtype": "bfloat16", "max_model_len": 128,
-            "enforce_eager": True, "max_num_seqs": 4, "disable_log_stats": True, **options,
+            "skip_tokenizer_init": not (entry.pools or entry.images), "dtype": "bfloat16",
+            "max_model_len": 128, "enforce_eager": True, "max_num_seqs": 4,
+            "disable_log_stats": True, **entry.engine,
         }  # fmt: skip
         self.llm = LLM(str(folder), **wisp_settings, **settings)
-        self.pools = options.get("runner") == "pooling"
+        self.entry = entry
 
     def outputs(self) -> list[Any]:
         """Tokens with the logarithms of their probabilities, or an embedding: every bit counts."""
         from vllm import SamplingParams
 
-        prompt: Any = [{"prompt_token_ids": PROMPT}]
-        if self.pools:
-            return self.llm.embed(prompt, use_tqdm=False)[0].outputs.embedding
+        prompt: Any = {"prompt_token_ids": PROMPT}
+        if self.entry.bias:
+            return self.llm.classify([prompt], use_tqdm=False)[0].outputs.probs
+        if self.entry.pools:
+            return self.llm.embed([prompt], use_tqdm=False)[0].outputs.embedding
+        if self.entry.images:
+            prompt = {
+                "prompt_token_ids": [*PROMPT, IMAGE, *PROMPT],
+                "multi_modal_data": {"image": _picture()},
+            }
         sampling = SamplingParams(
             temperature=0, max_tokens=TOKENS, detokenize=False, ignore_eos=True, logprobs=3
         )
-        answer = self.llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0]
+        answer = self.llm.generate([prompt], sampling, use_tqdm=False)[0].outputs[0]
         return [
             sorted((token, entry.logprob) for token, entry in place.items())
             for place in answer.logprobs
@@ -287,19 +344,41 @@ class Engine:
         gc.collect()
 
 
-def drive(entry: Entry, folder: Path, codec: str = "compact") -> Result:
-    """Serves it, follows three steps, and loads the last one anew."""
+def _picture() -> Any:
+    from PIL import Image
+
+    side = VISION["image_size"]
+    made = torch.Generator().manual_seed(0)
+    colours = torch.randint(0, 256, (side, side, 3), generator=made, dtype=torch.uint8)
+    return Image.fromarray(colours.numpy())
+
+
+def drive(entry: Entry, folder: Path, codec: str = "swift") -> Result:
+    """Serves it, follows three steps, and loads the last one anew.
+
+    Of one that vLLM is known not to run only that is tried.
+    """
     started = time.monotonic()
-    found = Result(entry)
+    found = Result(entry, codec)
     try:
-        _drive(entry, folder, codec, found)
+        if entry.not_served:
+            found.architecture = build(entry, folder / "served")
+            found.detail = error_of_vllm_alone(entry, folder / "served") or "vLLM alone runs it"
+        else:
+            _drive(entry, folder, codec, found)
     except Exception as error:  # noqa: BLE001 - told in the table
         found.detail = _told(error)
-        gc.collect()
-        if found.architecture and (alone := _error_of_vllm_alone(entry, folder / "served")):
-            found.served, found.detail = False, alone
+        if found.architecture:
+            alone = error_of_vllm_alone(entry, folder / "served")
+            found.detail += f"; vLLM alone: {alone or 'runs it'}"
     found.seconds = time.monotonic() - started
     return found
+
+
+def is_as_expected(found: Result) -> bool:
+    """Followed, or not run by vLLM for the reason that is known."""
+    reason = found.entry.not_served
+    return reason in found.detail if reason else found.followed
 
 
 def _told(error: BaseException) -> str:
@@ -310,23 +389,28 @@ def _told(error: BaseException) -> str:
     return told if before == told else f"{told} (from {before})"
 
 
-def _error_of_vllm_alone(entry: Entry, served: Path) -> str:
-    """Why a vLLM that knows nothing of wisp does not run the same folder; "" if it does."""
-    from vllm.distributed import cleanup_dist_env_and_memory
+def error_of_vllm_alone(entry: Entry, served: Path) -> str:
+    """Why a vLLM that knows nothing of wisp does not run the same folder, in a process that has seen
+    no other; "" if it does."""
+    command = [sys.executable, __file__, "--only", entry.name, "--alone", str(served)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        return ""
+    return ended.stdout.rpartition(ALONE)[2].strip() or f"it ended with {ended.returncode}"
 
-    cleanup_dist_env_and_memory()
+
+def run_alone(entry: Entry, served: Path) -> int:
+    """In that process: prints the error."""
     try:
-        engine = Engine(served, entry.engine, None, plugin=False)
-    except Exception as error:  # noqa: BLE001 - what is asked for
-        cleanup_dist_env_and_memory()
-        return _told(error)
-    try:
+        if entry.install:
+            entry.install()
+        engine = Engine(served, entry, None, plugin=False)
         engine.outputs()
-    except Exception as error:  # noqa: BLE001 - what is asked for
-        return _told(error)
-    finally:
         engine.close()
-    return ""
+    except Exception as error:  # noqa: BLE001 - what is asked for
+        print(ALONE, _told(error))
+        return 1
+    return 0
 
 
 def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
@@ -339,7 +423,7 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
     with wisp.Publisher(run, weights, codec=codec, on_error="raise") as publisher:
         publisher.publish(0)
         publisher.flush()
-        engine = Engine(served, entry.engine, run)
+        engine = Engine(served, entry, run)
         try:
             first = engine.outputs()
             for step in range(1, STEPS + 1):
@@ -352,13 +436,14 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
                 assert verify_offline(engine.llm) == 0
             followed = engine.outputs()
             status = wisp.vllm.status(engine.llm)
-            assert not status["missing"] and not status["unused"] and not status["faults"], status
+            told = [status[kind] for kind in ("missing", "unused", "faults")]
+            assert not any(told), told
         finally:
             engine.close()
     fresh = folder / "fresh"
     shutil.copytree(served, fresh)
     save_file(weights, fresh / "model.safetensors", metadata)
-    engine = Engine(fresh, entry.engine, None)
+    engine = Engine(fresh, entry, None)
     try:
         wanted = engine.outputs()
     finally:
@@ -368,18 +453,25 @@ def _drive(entry: Entry, folder: Path, codec: str, found: Result) -> None:
     found.followed = True
 
 
+HEAD = ["| model | class | what is special | swift, ms | compact, ms |", "|---|---|---|---|---|"]
+
+
 def table(found: Result, before: str) -> str:
-    """For doc/engines.md: `before`, with the row of what was run now."""
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines()}
-    seen, pause = "yes", f"{found.pause_ms:.1f}"
+    """For doc/engines.md: `before`, with what was run now."""
+    rows = {}
+    for line in before.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        rows[cells[0]] = [*cells, *[""] * (len(BOTH) + 3 - len(cells))]
+    entry = found.entry
+    row = rows.setdefault(entry.name, [""] * (len(BOTH) + 3))
+    row[:3] = entry.name, f"`{found.architecture}`", entry.note
+    cell = f"{found.pause_ms:.1f}"
     if not found.followed:
         told = found.detail.split("\n", 1)[0][:200].replace("|", "/")
-        seen, pause = f"{'no' if found.served else 'vLLM alone does not run it'}: {told}", ""
-    rows[found.entry.name] = (
-        f"| {found.entry.name} | `{found.architecture}` | {found.entry.note} | {seen} | {pause} |"
-    )
-    head = ["| model | class | what is special | followed | longest pause, ms |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(rows[entry.name] for entry in ZOO if entry.name in rows)])
+        cell = f"{'vLLM alone does not run it' if entry.not_served else 'no'}: {told}"
+    row[3 + BOTH.index(found.codec)] = cell
+    made = ["| " + " | ".join(rows[e.name]) + " |" for e in ZOO if e.name in rows]
+    return "\n".join([*HEAD, *made])
 
 
 def write_table(document: Path, found: Result) -> None:
@@ -390,24 +482,32 @@ def write_table(document: Path, found: Result) -> None:
     document.write_text(f"{head}{begin}{table(found, rows)}\n{end}{tail}")
 
 
+def one(entry: Entry, codec: str, document: Path | None) -> bool:
+    """Runs it here, and says how it went."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = drive(entry, Path(folder), codec)
+    good = is_as_expected(found)
+    state = "followed" if found.followed else "not served" if good else "FAILED"
+    detail = found.detail[:600]
+    print(f"{entry.name:28} {codec:8} {state:10} {found.seconds:5.1f} s  {detail}", flush=True)
+    if document:
+        write_table(document, found)
+    return good
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="a name in the zoo")
     parser.add_argument("--table", type=Path, help="the document in whose table it is noted")
-    parser.add_argument("--codec", default="compact")
+    parser.add_argument("--codec", choices=BOTH, help="instead of those that the entry has")
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)  # a folder: without wisp
     asked = parser.parse_args()
-    failed = 0
-    for entry in ZOO:
-        if asked.only and entry.name not in asked.only:
-            continue
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(sys.stderr):
-            found = drive(entry, Path(folder), asked.codec)
-        state = "followed" if found.followed else "FAILED" if found.served else "not served"
-        print(f"{entry.name:28} {state:10} {found.seconds:5.1f} s  {found.detail[:600]}", flush=True)
-        failed += found.served and not found.followed
-        if asked.table:
-            write_table(asked.table, found)
-    return 1 if failed else 0
+    chosen = [entry for entry in ZOO if not asked.only or entry.name in asked.only]
+    if asked.alone:
+        return run_alone(chosen[0], asked.alone)
+    tasks = [(e, c) for e in chosen for c in ([asked.codec] if asked.codec else e.codecs)]
+    good = [one(entry, codec, asked.table) for entry, codec in tasks]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 import wisp  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from wisp.engine.plan.coverage import CACHE_SCALES, Allowed, agree, judge, region_of  # noqa: E402
+from wisp.engine.plan.coverage import CACHE_SCALES, Allowed, Coverage, agree, judge, region_of  # noqa: E402
 from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
 from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
 from wisp.engine.plan.load_plan import targets_of  # noqa: E402
@@ -304,11 +305,50 @@ def test_what_one_rank_lacks_another_may_hold_but_one_must() -> None:
     plan = learn(model.load, targets_of(model), schema_of(run))
     found = judge(served, plan, Allowed(), (), alone=False)
     assert set(found.absent) == {"second.half", "nowhere"} and not found.agreed
-    elsewhere = (("nowhere",), ())
+    elsewhere = (("nowhere",), (), ())
     with pytest.raises(InvalidError, match="'nowhere'"):
-        agree(found, [(found.absent, ()), elsewhere], Allowed())
-    agree(found, [(found.absent, ()), elsewhere], Allowed(unused=("nowhere",)))
+        agree(found, [found.said, elsewhere], Allowed())
+    agree(found, [found.said, elsewhere], Allowed(unused=("nowhere",)))
     assert found.agreed and found.unused == ("nowhere",)
+
+
+@pytest.mark.parametrize(
+    ("said", "unused", "ignored"),
+    [
+        # Only the last rank of a pipeline has the draft, which uses the served model's embedding.
+        ([(("draft.e",), (), ()), (("draft.e",), (), ("draft.e",))], (), ("draft.e",)),
+        ([(("draft.e",), (), ()), (("draft.e",), (), ())], ("draft.e",), ()),
+        # Of a layer that is elsewhere a rank cannot tell what the engine does with its tensors.
+        ([(("scale",), (), ("scale",)), (("scale",), (), ())], ("scale",), ()),
+        ([(("scale",), (), ("scale",)), (("scale",), (), ("scale",))], (), ("scale",)),
+        ([(("scale",), (), ("scale",)), ((), (), ())], (), ()),
+        ([(("head",), (), ()), (("head",), ("head",), ())], (), ()),
+    ],
+)
+def test_all_ranks_come_to_the_same_from_what_all_said(said: Any, unused: Any, ignored: Any) -> None:
+    """One that refuses what another goes on with would leave it waiting with its engine paused."""
+    for own in said:
+        found = Coverage((), own[0], own[2], dict.fromkeys(own[1], "embedding"))
+        if unused:
+            with pytest.raises(InvalidError, match=unused[0]):
+                agree(found, said, Allowed())
+        else:
+            agree(found, said, Allowed())
+        assert (found.unused, found.ignored, found.agreed) == (unused, ignored, not unused)
+
+
+def test_ranks_that_were_allowed_different_tensors_do_not_part_ways(rank: Any) -> None:
+    other = Allowed(unused=("x",)).key
+    answers = [[other], [None]]  # None: what the rank itself says
+
+    def share(mine: Any) -> list[Any]:
+        return [mine, *((mine[0], key or mine[1]) for key in answers.pop(0))]
+
+    one = rank(weights(), weights(), tied=False, share=share)
+    with pytest.raises(UnavailableError, match="different allowed tensors"):
+        one.follow()
+    one.follow()
+    assert one.holds(one.model.embed, EMBED)
 
 
 def test_ranks_agree_on_it_before_the_first_switch_writes(tmp_path: Path) -> None:
@@ -349,7 +389,7 @@ def test_what_another_rank_may_hold_is_not_called_ignored(
         def load(self, tensors: Any) -> None:
             super().load((name, tensor) for name, tensor in tensors if name != DOWN)
 
-    one = rank(weights(), weights(), tied=False, kind=First, share=lambda mine: [mine, ((), ())])
+    one = rank(weights(), weights(), tied=False, kind=First, share=lambda mine: [mine, (((), (), ()), mine[1])])
     with caplog.at_level("WARNING", "wisp.engine"):
         assert one.report(lambda r: r.staged is not None).ignored == ()
         one.follow()
@@ -415,6 +455,84 @@ def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_f
         assert one.follower.verify() == 0
 
 
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_parameter_holds_when_it_is_registered_is_followed(
+    rank: Any, computed: bool, late: bool
+) -> None:
+    """As vLLM's classifiers do with `score.bias`: no write is ever seen."""
+
+    class Ready(Model):
+        def load(self, tensors: Any) -> None:
+            def rest() -> Any:
+                for name, tensor in tensors:
+                    if name != DOWN:
+                        yield name, tensor
+                        continue
+                    ready = tensor
+                    if late:  # half of it is written to what was registered
+                        ready = torch.zeros_like(tensor)
+                        ready[:4].copy_(tensor[:4])
+                    if computed:  # of all elements, so that the loader runs for each step
+                        ready = ready - tensor.float().mean().to(BF16)
+                    self.down = torch.nn.Parameter(ready, requires_grad=False)
+                    if late:
+                        ready[4:].copy_(tensor[4:])
+
+            super().load(rest())
+
+    one = rank(weights(), weights(), tied=False, kind=Ready)
+    served = one.model.down
+    one.follow()
+    for _ in range(2):
+        one.train()
+        one.follow()
+        fresh = Ready(tied=False)
+        fresh.load((n, t.clone()) for n, t in one.tensors.items())
+        assert one.model.down is served
+        assert torch.equal(served.data.view(torch.int16), fresh.down.data.view(torch.int16))
+        assert one.follower.verify() == 0
+    assert one.report().ignored == ()
+
+
+def test_a_part_of_a_tensor_that_becomes_a_parameter_is_refused_by_its_name(rank: Any) -> None:
+    class Cutting(Model):
+        def load(self, tensors: Any) -> None:
+            def rest() -> Any:
+                for name, tensor in tensors:
+                    if name == DOWN:
+                        self.down = torch.nn.Parameter(tensor.clone()[:4], requires_grad=False)
+                    else:
+                        yield name, tensor
+
+            super().load(rest())
+
+    one = rank(weights(), weights(), tied=False, kind=Cutting)
+    assert "puts down into new memory" in one.refusal()
+
+
+def test_a_parameter_that_only_the_run_would_make_is_refused_and_never_served(rank: Any) -> None:
+    class Growing(Model):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.register_parameter("bias", None)
+
+        def load(self, tensors: Any) -> None:
+            def rest() -> Any:
+                for name, tensor in tensors:
+                    if name == "bias":
+                        self.bias = torch.nn.Parameter(tensor, requires_grad=False)
+                    else:
+                        yield name, tensor
+
+            super().load(rest())
+
+    extra = {"bias": torch.ones(8, dtype=BF16)}
+    one = rank(weights(), {**weights(), **extra}, tied=False, kind=Growing)
+    assert "makes a parameter 'bias'" in one.refusal()
+    assert one.model.bias is None
+
+
 def test_a_loader_that_moves_a_parameter_unseen_is_refused_by_its_name(rank: Any) -> None:
     class Moving(Model):
         def load(self, tensors: Any) -> None:
@@ -472,19 +590,33 @@ def test_scales_that_the_engine_has_used_up_are_not_called_ignored(rank: Callabl
     one.follow()
 
 
-def test_a_table_that_is_made_anew_beside_the_loader_is_no_move_of_its_own(
-    rank: Callable[..., Rank],
+@pytest.mark.parametrize("by_loader", [False, True])
+def test_a_table_may_be_made_anew_by_a_forward_pass_and_not_by_the_loader(
+    rank: Callable[..., Rank], by_loader: bool
 ) -> None:
     class Rotary(Model):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.register_buffer("table", torch.ones(4), persistent=False)
 
+        def renew(self) -> None:
+            self.table = self.table.clone()
+
         def load(self, tensors: Any) -> None:
             super().load(tensors)
-            self.table = self.table.clone()  # as a forward pass does on another thread
+            if by_loader:
+                self.renew()
+            else:
+                beside = threading.Thread(target=self.renew)
+                beside.start()
+                beside.join()
 
     one = rank(weights(), weights(), tied=False, kind=Rotary)
+    if by_loader:
+        table = one.model.table
+        assert "puts table into new memory" in one.refusal()
+        assert one.model.table is table
+        return
     one.follow()
     one.train()
     one.follow()

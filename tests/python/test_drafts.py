@@ -21,7 +21,8 @@ from test_coverage import (  # noqa: E402, F401 - the last two are fixtures
     rank,
     weights,
 )
-from wisp.engine.plan.draft_loader import Draft, DraftLoader, unreachable  # noqa: E402
+from wisp.engine.rank import rank_plan  # noqa: E402
+from wisp.engine.plan.draft_loader import Draft  # noqa: E402
 from wisp.errors import WrongBaseError  # noqa: E402
 
 OWN = {"fc.weight": (8, 16), "norm.weight": (8,), "embed_tokens.weight": (24, 8)}
@@ -35,14 +36,14 @@ class Guesser(torch.nn.Module):
         self.embed = model.embed
         self.fc = torch.nn.Parameter(torch.zeros(8, 16, dtype=BF16), requires_grad=False)
         self.norm = torch.nn.Parameter(torch.zeros(8, dtype=BF16), requires_grad=False)
-        self.doubles = False
+        self.doubles = self.exponential = False
 
     def load(self, tensors: Any) -> None:
         for name, tensor in tensors:
             if name.endswith("fc.weight"):
                 self.fc.data.copy_(tensor.flip(0) @ tensor.T @ tensor if self.doubles else tensor)
             elif name.endswith("norm.weight"):
-                self.norm.data.copy_(tensor)
+                self.norm.data.copy_(tensor.exp() if self.exponential else tensor)
             elif name.endswith("embed_tokens.weight"):
                 self.embed.data[:24].copy_(tensor)
 
@@ -72,8 +73,10 @@ def drafted(tmp_path: Path, rank: Callable[..., Rank]) -> Callable[..., tuple[Ra
 
         def draft() -> Draft:
             guesser = found[0]
-            for name in ("fc", "norm"):
-                getattr(guesser, name).data.copy_(own_weights("")[f"{name}.weight"])
+            guesser.exponential = settings.get("exponential", False)
+            for name, tensor in own_weights("").items():
+                if not name.startswith("embed"):
+                    guesser.load([(name, tensor)])
             guesser.doubles = settings.get("doubles", False)
             return Draft(guesser, load, str(folder), obstacle=settings.get("obstacle", ""))
 
@@ -156,6 +159,23 @@ def test_a_draft_whose_loader_computes_stays(drafted: Any) -> None:
     one, _ = drafted({}, doubles=True)
     one.follow()
     told(one, "computes with all of")
+
+
+def test_a_draft_whose_function_looks_at_the_place_of_an_element_stays(
+    drafted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No loader runs again for a draft, so that its changed elements would be rounded otherwise."""
+    steady = rank_plan.is_steady
+    monkeypatch.setattr(
+        rank_plan, "is_steady", lambda f, values: "exp" not in repr(f) and steady(f, values)
+    )
+    one, guesser = drafted({}, exponential=True)
+    before = guesser.norm.data.clone()
+    one.follow()
+    told(one, "computes with all of 'draft.norm.weight'")
+    one.train()
+    one.follow()
+    assert torch.equal(guesser.norm.data, before) and one.holds(one.model.embed, EMBED)
 
 
 def test_a_run_with_a_draft_is_refused_where_none_is_served(rank: Callable[..., Rank]) -> None:  # noqa: F811

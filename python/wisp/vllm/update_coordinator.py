@@ -56,7 +56,8 @@ class UpdateCoordinator:
     def __init__(self, vllm_config: VllmConfig) -> None:
         parallel = vllm_config.parallel_config
         self._expected = max(1, parallel.world_size * parallel.data_parallel_size_local)
-        if parallel.nnodes > 1:
+        self._is_whole = parallel.nnodes == 1
+        if not self._is_whole:
             self._expected = parallel.local_world_size
         self._link: FeedLink | None = None
         self._note: dict[str, Any] | None = None
@@ -88,7 +89,7 @@ class UpdateCoordinator:
         return self._link
 
     def _over(self, feed: FeedState) -> Overview:
-        return Overview(feed, engine_id(), self._expected)
+        return Overview(feed, engine_id(), self._expected, self._is_whole)
 
     def status(self) -> dict[str, Any]:
         """What GET /wisp/status answers."""

@@ -119,6 +119,7 @@ class RankReport:
     unused: tuple[str, ...] = ()  #: what of the run no rank holds, as was allowed
     ignored: tuple[str, ...] = ()  #: what the engine does not load of the served folder either
     draft: str = ""  #: whether what a draft model has of its own follows; empty: there is none
+    unknown: tuple[str, ...] = ()  #: of the run, and unused if no other rank of the engine holds it
 
     def can_serve(self, key: str) -> bool:
         """Whether the rank serves this state, or has staged it."""

@@ -35,6 +35,7 @@ __all__ = [
     "listed",
     "region_of",
     "tied_of",
+    "told_unused",
 ]
 
 _SHOWN = 5
@@ -42,6 +43,10 @@ _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|output_layer|head)\.weight$
 #: Scales of a quantised KV cache, by the names that checkpoints have for them.
 CACHE_SCALES = re.compile(r"\.(k|v|q|kv|prob)_scale$|\.[kv]_proj\.output_scale$")
 _EMBEDDING = re.compile(r"(embed|wte|tok_embeddings)[^.]*(\.[^.]*)?\.weight$|(^|\.)shared\.weight$")
+
+
+#: What a rank says to the others of its tensors: (absent, twins, ignored).
+Said = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,17 @@ class Coverage:
     unused: tuple[str, ...] = ()  #: held by no rank; known once `agreed`
     agreed: bool = False
     refusal: str = ""
+
+    @property
+    def said(self) -> Said:
+        """What the other ranks have to know of it."""
+        return self.absent, tuple(self.twins), self.ignored
+
+    def unknown(self, allowed: Allowed) -> tuple[str, ...]:
+        """What neither this rank nor the served folder accounts for: unused if no rank does."""
+        known = {*self.twins, *self.ignored}
+        names = () if self.agreed else sorted(n for n in self.absent if n not in known)
+        return tuple(n for n in names if not allowed.is_unused(n))
 
 
 def region_of(view: torch.Tensor) -> Region:
@@ -146,7 +162,7 @@ def judge(
     ]  # fmt: skip
     found = Coverage(tuple(missing), (*absent, *skipped), tuple(ignored), twins)
     if alone:
-        agree(found, [(found.absent, tuple(twins))], allowed)
+        agree(found, [found.said], allowed)
         partly = [n for n in plan.pieces if n not in served.shapes and _is_partly_held(plan, n)]
         if partly:
             raise InvalidError(
@@ -155,23 +171,34 @@ def judge(
     return found
 
 
-def agree(
-    found: Coverage, said: Sequence[tuple[Sequence[str], Sequence[str]]], allowed: Allowed
-) -> None:
-    """Puts together what all ranks said: (absent, twins). InvalidError: some are held by none."""
-    nowhere = set(found.absent).intersection(*(absent for absent, _ in said))
-    nowhere.difference_update(*(twins for _, twins in said), found.ignored)
-    found.unused = tuple(sorted(nowhere))
-    found.ignored = tuple(n for n in found.ignored if all(n in absent for absent, _ in said))
+def agree(found: Coverage, said: Sequence[Said], allowed: Allowed) -> None:
+    """Puts together what all ranks said. InvalidError: some tensors are held by none.
+
+    It follows from `said` alone, so that all ranks come to the same: one that refuses what another
+    goes on with would leave that one waiting.
+    """
+    nowhere = set(said[0][0]).intersection(*(absent for absent, _, _ in said))
+    # Ranks without a draft model know nothing of its folder.
+    objected = {
+        name for absent, _, ignored in said
+        for name in set(absent).difference(ignored) if not name.startswith(DRAFT_PREFIX)
+    }  # fmt: skip
+    ignored = set[str]().union(*(names for _, _, names in said)) & nowhere - objected
+    nowhere.difference_update(*(twins for _, twins, _ in said), ignored)
+    found.unused, found.ignored = tuple(sorted(nowhere)), tuple(sorted(ignored))
     refused = [name for name in found.unused if not allowed.is_unused(name)]
     if refused:
-        found.refusal = (
-            f"the run has {listed(refused)}, of which the served model holds nothing: what is "
-            f"served would not be what was trained; {hint_of(refused)}, or name them in the "
-            "setting allow_unused"
-        )
+        found.refusal = told_unused(refused)
         raise InvalidError(found.refusal)
     found.agreed = True
+
+
+def told_unused(names: Sequence[str]) -> str:
+    """Why a run that has these is not followed, when no rank holds anything of them."""
+    return (
+        f"the run has {listed(names)}, of which the served model holds nothing: what is served "
+        f"would not be what was trained; {hint_of(names)}, or name them in the setting allow_unused"
+    )
 
 
 def check_shapes(served: LoadPlan, schema: Schema) -> None:

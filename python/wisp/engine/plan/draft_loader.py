@@ -83,6 +83,11 @@ class DraftLoader(LearningLoader):
         self._own = own - set(served.pieces) - set(served.opaque)
         return plan
 
+    def refuse_own(self, plan: LoadPlan, name: str) -> None:
+        """UnsupportedError if the draft holds of a tensor whose loader has to run again."""
+        if any(piece.target >= len(self._served) for piece in plan.pieces[name]):
+            raise UnsupportedError(f"its loader computes with all of '{name}'")
+
     @property
     def own(self) -> int:
         """How many tensors only the draft holds."""

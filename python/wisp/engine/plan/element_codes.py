@@ -17,8 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from .element_function import ELEMENTS, ElementFunction, Step, is_elementwise
 
 __all__ = [
-    "CONSTANT", "ElementCodes", "Expression", "code_of", "memory_code", "numbers_of",
-    "positions_of", "tensors_in", "written_by",
+    "CONSTANT", "SHAPES_ONLY", "ElementCodes", "Expression", "code_of", "memory_code",
+    "numbers_of", "positions_of", "tensors_in", "written_by",
 ]  # fmt: skip
 
 #: The same in every loading.
@@ -45,7 +45,7 @@ _MOVES = {
     _aten._reshape_copy: (0,),
 }
 #: What they give does not depend on the values they are given.
-_SHAPES_ONLY = {
+SHAPES_ONLY = {
     _aten.empty_like, _aten.full_like, _aten.new_empty, _aten.new_empty_strided, _aten.new_full,
     _aten.new_ones, _aten.new_zeros, _aten.ones_like, _aten.zeros_like,
 }  # fmt: skip
@@ -177,7 +177,7 @@ class ElementCodes:
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """An operator has run."""
         known = [t for t in tensors_in((args, kwargs)) if self._of(t) is not None]
-        if not known or func.overloadpacket in _SHAPES_ONLY:
+        if not known or func.overloadpacket in SHAPES_ONLY:
             return
         names = set().union(*(self.names(tensor) for tensor in known))
         written = written_by(func, args, kwargs)

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import Error, InvalidError, UnsupportedError
 from .coverage import region_of
 from .element_codes import (
     CONSTANT,
+    SHAPES_ONLY,
     ElementCodes,
     Expression,
     code_of,
@@ -97,6 +99,7 @@ def capture(
     def given() -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in tensors:
             names.add(name)
+            catcher.give(tensor)
             yield name, tensor
 
     with catcher, torch.no_grad():
@@ -136,16 +139,35 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         self._adopted: list[torch.UntypedStorage] = []  # so that none gets the address of another
         self._shadows: dict[int, torch.Tensor] = {}
         self._writes: list[Write] = []
+        # Storages that values of the given tensors went into; a reference keeps its key its own.
+        self._given: dict[int, StorageWeakRef] = {}
 
     def adopt(self, old: torch.Tensor, new: torch.Tensor) -> bool:
-        """Writes to `new`, which takes the place of a target, count as writes to the target."""
+        """`new` takes the place of a target: what it holds and what is written to it counts as
+        written to the target. False: that cannot be told."""
         target = self._where.get(old.untyped_storage().data_ptr())
+        storage = new.untyped_storage()
         same = (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype)
         if target is None or not same or old.storage_offset() or new.storage_offset():
             return False
-        self._adopted.append(new.untyped_storage())
-        self._where[new.untyped_storage().data_ptr()] = target
+        if storage.data_ptr() == old.untyped_storage().data_ptr():
+            return True
+        if storage.nbytes() != new.numel() * new.element_size():
+            return False  # a part of something: what is written to the rest is not the target's
+        if self.holds_given(new):
+            old.data.copy_(new.data)  # caught, like every write
+        self._adopted.append(storage)
+        self._where[storage.data_ptr()] = target
         return True
+
+    def give(self, tensor: torch.Tensor) -> None:
+        """The loader is given this tensor, or has made it from such."""
+        storage = tensor.untyped_storage()
+        self._given[storage._cdata] = StorageWeakRef(storage)
+
+    def holds_given(self, tensor: torch.Tensor) -> bool:
+        """Whether a value in it comes from what the loader was given."""
+        return tensor.untyped_storage()._cdata in self._given
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -220,8 +242,13 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
 
     def final_writes(self) -> list[Write]:
         """Where something was written twice, what was written last."""
+        views: dict[int, list[torch.Tensor]] = {}
+        for target, view, _ in self._writes:
+            views.setdefault(target, []).append(view)
+        again = {target for target, those in views.items() if _may_overlap(those)}
+        again |= self._shadows.keys()
         return [
-            (i, view, self._shadow(i, view).clone() if i in self._shadows else values)
+            (i, view, self._shadow(i, view).clone() if i in again else values)
             for i, view, values in self._writes
         ]
 
@@ -235,12 +262,26 @@ class _Catcher(TorchDispatchMode):  # type: ignore[misc]
         for index, view, values in self._writes:
             if index == target:
                 self._shadow(target, view).copy_(values)
+        self.give(flat)
 
     def _reads_memory(self, target: int | None) -> None:
         """A read of what no write of this loading has reached."""
 
     def _ran(self, func: Any, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """An operator, on something else than targets."""
+        read = () if func.overloadpacket in SHAPES_ONLY else tensors_in((args, kwargs))
+        if any(map(self.holds_given, read)):
+            for tensor in [*written_by(func, args, kwargs), *tensors_in(result)]:
+                self.give(tensor)
+
+
+def _may_overlap(views: list[torch.Tensor]) -> bool:
+    spans = []
+    for view in views:
+        ends = [(n - 1) * s for n, s in zip(view.shape, view.stride(), strict=True)]
+        spans.append((view.storage_offset(), view.storage_offset() + sum(ends) + 1))
+    spans.sort()
+    return any(one[1] > two[0] for one, two in zip(spans, spans[1:], strict=False))
 
 
 #: Where a write went: (sizes, strides, offset).
@@ -268,6 +309,10 @@ class _Learner(_Catcher):
         self._shadows.clear()
         if tensor.numel():
             self._codes.announce(name, tensor)
+
+    def holds_given(self, tensor: torch.Tensor) -> bool:
+        """Also what comes from memory, which is refused when it is written."""
+        return bool(self._codes.names(tensor))
 
     @property
     def current(self) -> str | None:

@@ -390,6 +390,7 @@ class RankFollower:
                 unused=coverage.unused[:_LISTED],
                 ignored=coverage.ignored[:_LISTED] if coverage.agreed else (),
                 draft=self._plans.draft,
+                unknown=coverage.unknown(self._plans.allowed)[:_LISTED],
             )
         with self._telling:
             if number > self._told:  # another thread may have told a newer one meanwhile

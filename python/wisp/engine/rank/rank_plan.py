@@ -134,7 +134,8 @@ class RankPlan:
             schema, read = loader.add_folder(schema, read)
             plan = loader.learn_own(served, schema)
             plan.consumed = served.consumed
-            for name in self._unsteady & set(plan.pieces):
+            for name in (self._unsteady | _unsteady(plan, read)) & set(plan.pieces):
+                loader.refuse_own(plan, name)
                 plan.forget_pieces(name)
             self._prove_pieces(plan, read)
         except Exception as error:
@@ -216,9 +217,12 @@ class RankPlan:
     def agree(self) -> None:
         """That each tensor of the run is held by some rank. All ranks come here together."""
         assert self._share is not None
-        said = self._share((self.coverage.absent, tuple(self.coverage.twins)))
+        found, allowed = self.coverage, self.allowed
+        said = self._share((found.said, allowed.key))
+        if any(terms != allowed.key for _, terms in said):
+            raise UnavailableError("the ranks were told of different allowed tensors; try again")
         try:
-            agree(self.coverage, said, self.allowed)
+            agree(found, [one for one, _ in said], allowed)
         except InvalidError as error:
             with self._lock:
                 self._refused = error

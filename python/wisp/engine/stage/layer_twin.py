@@ -125,7 +125,7 @@ class LayerTwin(LearningLoader):
         rest = [(n, t) for n, t in given.items() if n not in self._recomputed]
         if rest:
             inner = LoadPlan(self._inner, computed=self._goes_to)
-            for index, view, values in capture(inner, self._load, rest):
+            for index, view, values in capture(inner, guarded(self._twin, self._load), rest):
                 same = self._same(index)
                 flat = self.targets[same].flat
                 writes.append((same, _seen(flat, view), values))
