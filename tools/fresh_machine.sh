@@ -38,7 +38,8 @@ root=$work/root
 mounts_below() { awk -v top="$work/" 'index($2, top) == 1 { print $2 }' /proc/self/mounts; }
 
 # The kernel hands programs of another architecture to qemu, also below a root of their own. It does so for the
-# whole machine, so what was not there before is taken away at the end.
+# whole machine, so what was not there before is taken away at the end: by the last that needs it. Each holds a
+# shared lock meanwhile.
 binfmt=/proc/sys/fs/binfmt_misc
 registered=
 register_qemu() {
@@ -50,13 +51,30 @@ register_qemu() {
     esac
     [[ -f /usr/lib/binfmt.d/$name.conf ]] || die "needs qemu: apt-get install qemu-user-static"
     [[ -e $binfmt/register ]] || mount -t binfmt_misc binfmt_misc $binfmt
-    [[ ! -e $binfmt/$name ]] || return 0
-    cat "/usr/lib/binfmt.d/$name.conf" >$binfmt/register
+    mkdir -p "$cache"
+    exec 8>>"$cache/$name.lock"
+    flock 8
+    # Whoever registers it writes down since which start of the machine: what the machine itself had stays.
+    if [[ ! -e $binfmt/$name ]]; then
+        cat "/usr/lib/binfmt.d/$name.conf" >$binfmt/register
+        cat /proc/sys/kernel/random/boot_id >"$cache/$name.lock"
+    fi
     registered=$name
+    flock --shared 8
+}
+
+# Whatever fails here, the gigabytes below go.
+unregister_qemu() {
+    local lock=$cache/$registered.lock
+    [[ $registered ]] || return 0
+    flock --nonblock 8 || return 0  # others need it still
+    cmp -s "$lock" /proc/sys/kernel/random/boot_id || return 0
+    : >"$lock"
+    [[ ! -e $binfmt/$registered ]] || echo -1 >"$binfmt/$registered"
 }
 
 remove_work() {
-    [[ ! $registered ]] || echo -1 >"$binfmt/$registered"
+    unregister_qemu || true
     for place in dev sys proc root/.cache/ccache root/.pyenv; do
         mountpoint -q "$root/$place" || continue
         umount -R "$root/$place" || umount -R -l "$root/$place" || true
@@ -82,7 +100,7 @@ make_tarball() {
     mkdir -p "$cache"
     debootstrap --variant=minbase --arch="$architecture" "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
         { tail -n 20 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
-    tar --one-file-system --exclude=./var/cache/apt/archives/*.deb -C "$root" -cf "$tarball.$$" .
+    tar --one-file-system --exclude='./var/cache/apt/archives/*.deb' -C "$root" -cf "$tarball.$$" .
     mv "$tarball.$$" "$tarball"
 }
 

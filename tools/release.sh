@@ -20,10 +20,12 @@ say() { echo "release: $*" >&2; }
 
 [[ -z $(git status --porcelain) ]] || say "note: only what is committed is released"
 grep -q "^## \[$version\]" CHANGELOG.md || { say "CHANGELOG.md has no section [$version]"; exit 1; }
+unreleased=$(sed -n '/^## \[Unreleased\]/,/^## \[[0-9]/{/^- /p}' CHANGELOG.md)
+[[ ! $unreleased ]] ||
+    { say "CHANGELOG.md has entries under [Unreleased]; they belong under [$version]"; exit 1; }
 rm -rf "$out" build/release-tree
 mkdir -p "$out" "$tree/build"
-archive() { git -c tar.umask=0022 archive --format=tar "$@"; }
-archive HEAD | tar -C "$tree" -xf -
+git -c tar.umask=0022 archive --format=tar HEAD | tar -C "$tree" -xf -
 # The environments are pinned by hashes: those of this tree do.
 for venv in build/wheel-venv-*; do
     [[ ! -d $venv ]] || ln -s "$PWD/$venv" "$tree/$venv"
@@ -48,7 +50,6 @@ say "Debian packages"
     tools/deb.sh && mv build/dist/*.deb "$out/")
 
 say "container context and SBOM"
-archive --prefix="wisp-$version/" HEAD -- . ':!bench' ':!fuzz' ':!tests' |
-    gzip -9n >"$out/wisp-$version-container.tar.gz"
+tools/container_context.sh >"$out/wisp-$version-container.tar.gz"
 "$python" "$tree/tools/sbom.py" "$tree" "$version" "$(git rev-parse HEAD)" >"$out/wisp-$version.cdx.json"
 (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

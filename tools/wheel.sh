@@ -51,7 +51,7 @@ find_pythons() {
 }
 
 build_wheel() {
-    local python=$1 version venv raw stamp
+    local python=$1 version venv raw built stamp
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     venv=build/wheel-venv-$version raw=build/wheel-raw-$version built=build/wheel-$version
     stamp="$("$python" --version) $(sha256sum <"$requirements")"
@@ -80,8 +80,11 @@ build_wheel() {
         mkdir "$raw/bin" && ln -s "$(command -v "$machine-linux-gnu-strip")" "$raw/bin/strip"
         bin=$PWD/$raw/bin:$bin
     fi
-    local linked
-    mapfile -t linked < <("${list[@]}" "$built/bin/wisp" | grep -o '/[^ ]*')
+    # Not by a process substitution, whose failure nobody sees: a wheel would lack what was not listed.
+    local listed linked
+    listed=$("${list[@]}" "$built/bin/wisp")
+    mapfile -t linked < <(grep -o '/[^ ]*' <<<"$listed")
+    ((${#linked[@]})) || { say "${list[*]} names no library of $built/bin/wisp"; exit 1; }
     "$venv/bin/python" tools/older_libstdcxx.py "$raw"/wisp_sync-*.whl "$raw/libraries" "${linked[@]}"
     # By python -m: programs of an environment know only the folder that it was made in.
     LD_LIBRARY_PATH=$PWD/$raw/libraries PATH=$bin:$PATH "$venv/bin/python" -m auditwheel repair --strip \

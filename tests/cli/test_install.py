@@ -74,6 +74,17 @@ AS_RELEASE = ("-D", "CMAKE_BUILD_TYPE=Release", "-D", "CMAKE_CXX_COMPILER=g++", 
 
 
 @pytest.mark.slow
+def test_make_install_puts_all_of_it_below_its_prefix(tmp_path):
+    run("make", "-C", TREE, "install", f"PREFIX={tmp_path / 'usr'}")
+    for place in ("bin/wisp", "include/wisp/publisher.hpp", "share/man/man1/wisp-publish.1",
+                  "share/bash-completion/completions/wisp"):
+        assert (tmp_path / "usr" / place).stat().st_size, place
+    for pattern in ("lib/**/libwisp.a", "lib/**/wispConfig.cmake", "lib/**/wisp.pc"):
+        assert list((tmp_path / "usr").glob(pattern)), pattern
+    run(tmp_path / "usr/bin/wisp", "--version")
+
+
+@pytest.mark.slow
 def test_add_subdirectory_builds_the_library_along(built_along, chain, tmp_path):
     # By make, which compiles in the folder of the library: Ninja, in the topmost one, would give other paths to
     # the files that several sources are compiled in, and the cache would know none of them.

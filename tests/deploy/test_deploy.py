@@ -49,6 +49,17 @@ def test_the_follower_unit_is_hardened(tmp_path):
     assert float(level[1]) <= 2.0, shown.stdout
 
 
+def test_no_unit_shares_its_cache_with_another_instance():
+    """systemd gives the folder to the user of whoever starts last, and each instance has a user of its own."""
+    folders = set()
+    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+        text = unit.read_text()
+        (folder,) = re.findall(r"^CacheDirectory=(.*)$", text, re.M)
+        assert folder.endswith("/%i") and f"XDG_CACHE_HOME=/var/cache/{folder}" in text.replace("\n", " ").split(), unit
+        folders.add(folder)
+    assert len(folders) == 2
+
+
 @pytest.mark.parametrize("file", ["container/Containerfile", "container/vllm.Containerfile", "compose/Containerfile"])
 def test_hadolint_finds_nothing(file):
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -1,5 +1,6 @@
 """`make release`: made twice, in two places, it is the same bytes; the source package builds without git."""
 
+import json
 import os
 import re
 import shutil
@@ -52,6 +53,31 @@ def test_a_release_made_twice_is_the_same_bytes(first, second):
                  r"container\.tar\.gz", r"\.cdx\.json"):
         assert re.search(part, kinds), part
     run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=first)
+
+
+def test_the_sbom_is_cyclonedx_and_names_what_is_inside(first):
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    from cyclonedx.schema import SchemaVersion
+
+    (file,) = first.glob("wisp-*.cdx.json")
+    fault = validation.JsonStrictValidator(SchemaVersion.V1_5).validate_str(file.read_text())
+    assert fault is None, fault
+    bom = json.loads(file.read_text())
+    parts = {part["bom-ref"]: part for part in bom["components"]}
+    assert len(parts) == len(bom["components"]) and all(part["purl"] == ref for ref, part in parts.items())
+    (whole,) = bom["dependencies"]
+    assert whole["ref"] == bom["metadata"]["component"]["bom-ref"] and set(whole["dependsOn"]) == parts.keys()
+    names = {part["name"] for part in parts.values()}
+    assert {"libc6", "libssl3", "libcurl4", "libhwy-dev", "nlohmann-json3-dev", "nanobind"} <= names, names
+
+
+def test_entries_that_no_release_has_are_refused(tmp_path):
+    place = tmp_path / "clone"
+    run("git", "clone", "--quiet", "--depth", "1", f"file://{TREE}", place)
+    text = (place / "CHANGELOG.md").read_text()
+    (place / "CHANGELOG.md").write_text(text.replace("\n## [", "\n## [Unreleased]\n\n- More.\n\n## [", 1))
+    done = subprocess.run([place / "tools/release.sh"], capture_output=True, text=True)
+    assert done.returncode == 1 and "[Unreleased]" in done.stderr
 
 
 def test_the_source_package_builds_without_git(first, tmp_path):

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wisp.engine.stage.stage.stage.held_tensors import tensors_on  # noqa: E402
-from wisp.engine.stage.stage.stage.layer_twin import LayerTwin, Unit  # noqa: E402
-from wisp.engine.stage.stage.stage.stage import Stage  # noqa: E402
+from wisp.engine.stage.held_tensors import tensors_on  # noqa: E402
+from wisp.engine.stage.layer_twin import LayerTwin, Unit  # noqa: E402
+from wisp.engine.stage.stage import Stage  # noqa: E402
 from wisp.errors import UnsupportedError  # noqa: E402
 
 BF16 = torch.bfloat16

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from wisp.errors import UnsupportedError  # noqa: E402
 from wisp.engine.plan.load_plan import Layout, learn_layout, targets_of  # noqa: E402
 from wisp.engine.plan.load_recorder import capture, learn  # noqa: E402
-from wisp.engine.stage.stage.stage.stage import Stage  # noqa: E402
+from wisp.engine.stage.stage import Stage  # noqa: E402
 
 BF16 = torch.bfloat16
 

@@ -13,7 +13,7 @@ from wisp.engine.plan.element_function import is_steady  # noqa: E402
 from wisp.engine.rank.gather import parts_of  # noqa: E402
 from wisp.engine.plan.load_plan import LoadPlan, targets_of  # noqa: E402
 from wisp.engine.plan.load_recorder import capture, learn  # noqa: E402
-from wisp.engine.stage.stage.stage.stage import Stage  # noqa: E402
+from wisp.engine.stage.stage import Stage  # noqa: E402
 from wisp.errors import UnsupportedError  # noqa: E402
 
 BF16 = torch.bfloat16

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from sglang_model import ScriptedSglang, loaded  # noqa: E402
 from sglang_run import publish, record, same, status, until  # noqa: E402
 
-from wisp.engine.stage.stage.stage import stage as staging  # noqa: E402
+from wisp.engine.stage import stage as staging  # noqa: E402
 from wisp.engine import Driver  # noqa: E402
 from wisp.sglang import load_delta  # noqa: E402
 
