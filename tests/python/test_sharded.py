@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import wisp  # noqa: E402
 from wisp import ShardedPublisher, _native  # noqa: E402
 from wisp.model.checkpoint_names import Naming  # noqa: E402
-from wisp.sharded import rounds  # noqa: E402
+from wisp.sharded import presence  # noqa: E402
 
 import fused_models  # noqa: E402
 from rank_processes import run_ranks  # noqa: E402
@@ -128,6 +129,7 @@ def publish_steps(rank: int, world: int, url: str, steps: range, how: str) -> li
     for step in steps:
         nudge(named(model), step)
         publisher.publish(step)
+        publisher.flush()
     publisher.close()
     assert [r.step for r in publisher.stats] == list(steps)
     return [r.state for r in publisher.stats]
@@ -242,6 +244,7 @@ def mixed_placements(rank: int, world: int, url: str) -> list[str]:
         for step in range(3):
             nudge(tensors, step)
             publisher.publish(step)
+            publisher.flush()
     return [r.state for r in publisher.stats]
 
 
@@ -328,7 +331,7 @@ def outlive_a_rank(rank: int, world: int, url: str) -> list[Any]:
 def test_a_dead_rank_is_not_waited_for_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(presence, "_GRACE_SECONDS", 0.2)
     said, _ = run_ranks(2, outlive_a_rank, str(tmp_path / "run"), lost=(1,))
     first, second, closing, seconds = said
     assert "rank 1 did not deliver step 1 within 2 s" in first
@@ -358,6 +361,108 @@ def test_a_step_under_way_is_committed_at_exit_and_children_are_refused(tmp_path
     url = str(tmp_path / "run")
     assert run_ranks(2, end_without_close, url) == [7, 7]
     assert wisp.log(url, 1)[0].step == 0
+
+
+class HeldWriter:
+    """A rank's writer whose coding of a step waits for the test, and may fail."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self.coding = threading.Event()
+        self.go = threading.Event()
+        self.fails = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def deliver(self, call: str) -> bytes:
+        self.coding.set()
+        self.go.wait()
+        if self.fails:
+            self.fails = False
+            raise wisp.UnavailableError("no room")
+        return self._writer.deliver(call)
+
+
+def publish_while_coding(rank: int, world: int, url: str, held: list[int], fails: bool) -> Any:
+    """Step 1 is held in the coding of some ranks while many others are published."""
+    model = sharded_model(init_device_mesh("cpu", (world,)))
+    publisher = ShardedPublisher(
+        url, model, dtype=torch.bfloat16, timeout=90, log2_block_elements=LOG2
+    )
+    publisher.publish(0)
+    publisher.flush()
+    writer = publisher._rounds._writer = HeldWriter(publisher._rounds._writer)
+    writer.fails = fails and rank == 1
+    if rank not in held:
+        writer.go.set()
+    newest = 20  # more rounds than keys are kept of
+    for step in range(1, newest + 1):
+        nudge(named(model), step)
+        publisher.publish(step)
+        if step == 1:
+            writer.coding.wait()
+            dist.barrier()  # all ranks code
+        assert [report.step for report in publisher.stats] == [0]
+    wanted = whole_bits(model)
+    nudge(named(model), newest + 1)  # trained on: what waits is not what lies there now
+    dist.barrier()
+    writer.go.set()
+    publisher.close()
+    return [report.step for report in publisher.stats], wanted
+
+
+@pytest.mark.parametrize(
+    ("held", "fails"), [([0, 1, 2], False), ([0], False), ([1], False), ([0, 1, 2], True)]
+)
+def test_publishing_waits_for_no_coding_of_the_step_before(
+    held: list[int], fails: bool, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "run")
+    answers = run_ranks(3, publish_while_coding, url, held, fails)
+    for steps, _ in answers:
+        assert steps == ([0, 20] if fails else [0, 1, 20])
+    _, published = pulled_bits(url, tmp_path / "pulled")
+    assert same(published, answers[0][1])
+    assert not wisp.scrub(url, replay=True).findings
+
+
+def wait_in_vain(rank: int, world: int, url: str) -> list[str]:
+    """A step that waits is given up by one rank; the step before it stands."""
+    tensors = {"w": torch.zeros(4)}
+    publisher = ShardedPublisher(url, tensors, timeout=90)
+    publisher.publish(0)
+    publisher.flush()
+    writer = publisher._rounds._writer = HeldWriter(publisher._rounds._writer)
+    tensors["w"] += 1
+    publisher.publish(1)
+    writer.coding.wait()
+    dist.barrier()
+    whole = tensors["w"]
+    if rank == 1:
+        del tensors["w"]
+    said = []
+    try:
+        publisher.publish(2)
+    except wisp.InvalidError as error:
+        said.append(str(error))
+    writer.go.set()
+    try:
+        publisher.flush()
+    except wisp.InvalidError as error:
+        said.append(str(error))
+    tensors["w"] = whole
+    publisher.publish(3)
+    publisher.close()
+    return [*said, *(str(report.step) for report in publisher.stats)]
+
+
+def test_a_step_that_waits_and_fails_on_one_rank_is_named_by_all(tmp_path: Path) -> None:
+    first, second = run_ranks(2, wait_in_vain, str(tmp_path / "run"))
+    assert "step 2 is not committed: rank 1: rank 1 has no tensor 'w'" in first[0]
+    assert "rank 1 has no tensor 'w'" in second[0]
+    assert "step 2 is not committed" in second[1]
+    assert first[1:] == second[2:] == ["0", "1", "3"]
 
 
 def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:

@@ -28,6 +28,7 @@ class KeyStore:
         self._store = store
         self.rank = rank
         self.ranks = ranks
+        self._remembered = 0  # the first round whose keys are kept
 
     def put(self, key: str, value: bytes) -> None:
         """Writes a key; each is written once."""
@@ -54,15 +55,17 @@ class KeyStore:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def forget(self, round_number: int) -> None:
-        """Removes what no rank can be waiting for any more; rank 0 does it."""
-        old = round_number - _KEPT_ROUNDS
-        if old < 0:
-            return
-        keys = [f"{old}/{what}" for what in ("call", "verdict")]
-        for what in ("begun", "ready", "manifest", "anchor"):
-            keys += [f"{old}/{what}/{rank}" for rank in range(self.ranks)]
-        for key in keys:
-            self._guard(partial(self._store.delete_key, key))
+        """After the verdict on that round: removes what no rank can be waiting for; rank 0 does."""
+        first, self._remembered = (
+            self._remembered,
+            max(self._remembered, round_number - _KEPT_ROUNDS + 1),
+        )
+        for old in range(first, self._remembered):
+            keys = [f"{old}/{what}" for what in ("call", "base", "verdict")]
+            for what in ("begun", "ready", "manifest", "anchor"):
+                keys += [f"{old}/{what}/{rank}" for rank in range(self.ranks)]
+            for key in keys:
+                self._guard(partial(self._store.delete_key, key))
 
     def _is_there(self, key: str) -> bool:
         return bool(self._guard(lambda: self._store.check([key])))

@@ -87,9 +87,15 @@ def describe_local(name: str, view: View, tensor: Any, rule: DtypeRule) -> Local
 
 
 class StagedTensors:
-    """The weights of this rank as they are now, brought to the host a few tensors at a time."""
+    """The weights of this rank as they are now, brought to the host a few tensors at a time.
 
-    def __init__(self, tensors: Mapping[str, Any], locals_: list[LocalTensor]) -> None:
+    keep: what bytes_of() gives is a copy, which training on leaves as it is.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Any], locals_: list[LocalTensor], *, keep: bool = False
+    ) -> None:
+        self._keep = keep
         self._tensors = tensors
         self._locals = locals_
         self._rows: dict[str, torch.Tensor] = {}
@@ -101,7 +107,7 @@ class StagedTensors:
                 self._rows[local.source] = _as_rows(self._tensors[local.source].detach()).to_local()
 
     def bytes_of(self, number: int, low: int, high: int) -> np.ndarray:
-        """Elements [low, high) of what is held, in the published dtype; in place where possible."""
+        """Elements [low, high) of what is held, in the published dtype; in place where it may."""
         local = self._locals[number]
         tensor = self._rows.get(local.source)
         if tensor is None:
@@ -116,4 +122,7 @@ class StagedTensors:
         # Rounded where it lies: what crosses to the host is what is published.
         first = local.offset - start
         part = tensor.reshape(-1)[first + low : first + high]
-        return byte_view(local.name, part.to(local.dtype).to("cpu").contiguous())
+        host = part.to(local.dtype).to("cpu").contiguous()
+        if self._keep and host.data_ptr() == part.data_ptr():
+            host = host.clone()
+        return byte_view(local.name, host)

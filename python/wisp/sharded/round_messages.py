@@ -14,9 +14,11 @@ __all__ = [
     "RankFailure",
     "Refused",
     "ShardedReport",
+    "StepBase",
     "StepCall",
     "StepReport",
     "Verdict",
+    "parse_base",
     "parse_call",
     "parse_delivery",
     "parse_pulled",
@@ -33,8 +35,17 @@ class StepCall:
     """Rank 0 calls all ranks to a step."""
 
     step: int
-    call: str  #: as the library writes it: what the step stands on
+    #: As the library writes it: what the step stands on. None: a step is on its way still, and this
+    #: one waits for its StepBase.
+    call: str | None
     renew: bool  #: whether the group that exchanges pieces is broken, and made anew
+
+
+@dataclass(frozen=True)
+class StepBase:
+    """What a step that had to wait stands on; None: it is part of a newer one."""
+
+    call: str | None
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ class PulledState:
     state: str | None
 
 
-def write_message(message: StepCall | Verdict | PulledState | RankFailure) -> bytes:
+def write_message(message: StepCall | StepBase | Verdict | PulledState | RankFailure) -> bytes:
     """As it lies in the key store."""
     return encode(message)
 
@@ -137,6 +148,11 @@ def parse_delivery(data: bytes) -> bytes | RankFailure:
 def parse_call(data: bytes) -> StepCall:
     """What rank 0 wrote for all."""
     return decode(data, StepCall)
+
+
+def parse_base(data: bytes) -> StepBase:
+    """What rank 0 wrote for all about a step that had to wait."""
+    return decode(data, StepBase)
 
 
 def parse_verdict(data: bytes) -> Verdict:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
+import numpy as np
 import torch
 
 from .. import _native
@@ -27,49 +29,39 @@ from ..errors import (
 )
 from .local_tensors import StagedTensors
 from .piece_exchange import Received, span_batches
+from .presence import RankPresence
 from .rank_group import RankGroup
 from .round_messages import (
     Committed,
     RankFailure,
     Refused,
     ShardedReport,
+    StepBase,
     StepCall,
     StepReport,
     Verdict,
+    parse_base,
     parse_call,
     parse_delivery,
     parse_verdict,
     write_delivery,
     write_message,
 )
+from .step_queue import Round, StepQueue
 
 logger = logging.getLogger("wisp")
 
 #: What rank 0 may take for the commit itself, after all manifests are there.
 _COMMIT_SECONDS = 180.0
-#: What a rank that was missed before, and not heard of since, gets to give a sign of life.
-_GRACE_SECONDS = 5.0
-
-
-@dataclass
-class Round:
-    """One publish call on its way."""
-
-    number: int
-    step: int
-    call: str
-    deadline: float
-    started: float
-    found: _native.FoundShard | None = None
-    blocked: float = 0.0
-
-    def key(self, what: str, rank: int | None = None) -> str:
-        return f"{self.number}/{what}" if rank is None else f"{self.number}/{what}/{rank}"
 
 
 class ShardRounds:
-    """What one rank does for each step. One thread at a time.
+    """What one rank does for each step.
 
+    begin() is the training's thread, finish() may be another, and one step behind: with one on its
+    way begin() leaves the writer, the committer and what is known of verdicts to finish().
+
+    queue: the rounds on their way; whoever calls begin() puts what it returns there.
     committer: the run, as rank 0 has taken it; None on the others.
     whole: the next step must be a whole state, there being nothing to stand on.
     """
@@ -80,6 +72,7 @@ class ShardRounds:
         writer: _native.ShardWriter,
         committer: _native.ShardCommitter | None,
         pull: Callable[[str], str | None],
+        queue: StepQueue,
         *,
         timeout: float,
         log2: int,
@@ -97,6 +90,8 @@ class ShardRounds:
         self._writer = writer
         self._committer = committer
         self._pull = pull
+        self._queue = queue
+        self._presence = RankPresence(ranks.keys)
         self._timeout = timeout
         self._log2 = log2
         self._scratch = scratch
@@ -105,110 +100,103 @@ class ShardRounds:
         self._landing: str | None = None  # the state of a step that may have been committed
         self._lost = False  # the blocks here are not what they should be
         self._renew = False
-        self._silent: set[int] = set()  # ranks that were waited for in vain
-
-    # --- who is there
+        self._renewing = threading.Lock()  # around _renew
+        self._closed = 0  # rank 0: the last round that it gave the verdict on
 
     def silent_ranks(self) -> set[int]:
         """Those that were waited for in vain, and have not come back."""
-        return set(self._silent)
-
-    def _await(
-        self, number: int, keys: dict[int, str], deadline: float, unless: str | None = None
-    ) -> list[int]:
-        """Waits for a key of each rank; those whose keys are missing at the deadline.
-
-        Nobody is waited for twice: a rank that was missed before has to show that it takes part in
-        this round, which takes it no time if it lives.
-        """
-        doubted = self._silent & keys.keys()
-        if doubted:
-            grace = min(deadline, time.monotonic() + _GRACE_SECONDS)
-            begun = {f"{number}/begun/{rank}": rank for rank in doubted}
-            gone = {begun[key] for key in self._keys.wait(begun, grace, unless=unless)}
-            self._silent -= doubted - gone
-            if gone:
-                return sorted(gone)
-        missing = set(self._keys.wait(keys.values(), deadline, unless=unless))
-        return [rank for rank, key in keys.items() if key in missing]
-
-    def _overdue(self, ranks: Iterable[int], step: int) -> UnavailableError:
-        """What is said of ranks that did not deliver, and noted for the next time."""
-        late = set(ranks)
-        since = (
-            "and was not heard of since an earlier one"
-            if late <= self._silent
-            else f"within {self._timeout:g} s"
-        )
-        self._silent |= late
-        names = ", ".join(str(rank) for rank in sorted(late))
-        return UnavailableError(f"rank {names} did not deliver step {step} {since}")
+        return self._presence.silent()
 
     # --- one round: what keeps the training waiting
 
     def begin(self, number: int, step: int, started: float) -> Round:
-        """The call, the pieces, the coding."""
+        """The call, the pieces, what changed; of a step that has to wait, the weights are kept."""
         deadline = time.monotonic() + self._timeout
         self._keys.put(f"{number}/begun/{self.rank}", b"")
         if self.rank == 0:
             self._call(number, step)
         told = self._receive_call(number, step, deadline)
-        call = told.call
-        if self._unseen is not None:
-            # A verdict that this rank missed: it was given before this call was made.
-            self._read_verdict(self._unseen)
-        round_ = Round(number, step, call, deadline, started)
+        round_ = Round(number, step, told.call, deadline, started)
+        if round_.call is not None:
+            self._queue.join()  # rank 0 is done with the step before, and so is this rank, nearly
+            self._catch_up_verdict()
+        else:
+            self._queue.drop(self._is_folded)
         try:
             if told.step != step:
                 raise InvalidError(
                     f"rank {self.rank} publishes step {step}, rank 0 step {told.step}: all "
                     "ranks must publish the same"
                 )
-            self._stand_on(_native.call_base(call))
-            staged = StagedTensors(self._ranks.tensors(), self._locals)
+            if self._exchange.broken and not told.renew:
+                raise UnavailableError(
+                    f"rank {self.rank}: an exchange of pieces broke off; the ranks meet anew at the "
+                    "next step, which brings everything"
+                )
+            if round_.call is not None:
+                self._stand_on(_native.call_base(round_.call))
+            staged = StagedTensors(self._ranks.tensors(), self._locals, keep=round_.waits)
             self._keys.put(round_.key("ready", self.rank), b"")
-            received = self._swap_pieces(round_, staged)
-            self._writer.begin(call)
-            for batch in span_batches(self._plan, self._locals, staged, received, self._log2):
-                self._writer.add(batch)
-            round_.found = self._writer.finish()
+            received = self._swap_pieces(round_, staged, told.renew)
+            batches = span_batches(self._plan, self._locals, staged, received, self._log2)
+            if round_.call is not None:
+                self._find(round_, round_.call, batches)
+            else:
+                round_.kept = list(batches)
         except Exception as error:
-            self._give_up(round_, error)
-            if isinstance(error, Error):
-                raise
-            raise exception_of("internal", f"rank {self.rank}: {error}") from error
+            raise self._give_up(round_, error) from error
         return round_
 
+    def _find(self, round_: Round, call: str, batches: Iterable[list[np.ndarray]]) -> None:
+        self._writer.begin(call)
+        for batch in batches:
+            self._writer.add(batch)
+        round_.found = self._writer.finish()
+
     def _call(self, number: int, step: int) -> None:
-        self._keys.forget(number)
+        self._keys.forget(self._closed)
+        call = None
+        if self._queue.busy():
+            # What it stands on is not known before the step on its way is through. One that waits
+            # for the same is not needed any more: this one holds everything.
+            if (folded := self._queue.take_back()) is not None:
+                self._keys.put(folded.key("base"), write_message(StepBase(None)))
+        elif (call := self._base_call(number, step)) is None:
+            return
+        with self._renewing:
+            told = StepCall(step, call, self._renew)
+            self._renew = False
+        self._keys.put(f"{number}/call", write_message(told))
+
+    def _base_call(self, number: int, step: int) -> str | None:
+        """Rank 0: what the step stands on; None: all were told why there is no step."""
         assert self._committer is not None
         try:
-            call = self._committer.call(step, self._whole)
+            return self._committer.call(step, self._whole)
         except Error as error:
             self._say_verdict(number, Refused(RankFailure.of(error)))
-            return
-        told = StepCall(step, call, self._renew)
-        self._renew = False
-        self._keys.put(f"{number}/call", write_message(told))
+            return None
 
     def _receive_call(self, number: int, step: int, deadline: float) -> StepCall:
         verdict = f"{number}/verdict"
         closed = self._keys.get("closed")
         late = closed is not None and int(closed) >= number and self._keys.get(verdict) is None
         call = {0: f"{number}/call"}
-        missing = [] if late else self._await(number, call, deadline, unless=verdict)
+        missing = [] if late else self._presence.wait(number, call, deadline, unless=verdict)
         self._raise_refusal(verdict)
-        self._silent.update(missing)
+        self._presence.note_silent(missing)
         if late or missing:
             raise UnavailableError(
                 f"rank {self.rank} came too late for step {step}"
                 if late
                 else f"rank 0 did not call for step {step} within {self._timeout:g} s"
             )
-        told = parse_call(self._keys.get(f"{number}/call") or b"")
-        if told.renew:
-            self._exchange.broken = True
-        return told
+        return parse_call(self._keys.get(f"{number}/call") or b"")
+
+    def _catch_up_verdict(self) -> None:
+        """A verdict that this rank missed: it was given before it was told what to stand on."""
+        if self._unseen is not None:
+            self._read_verdict(self._unseen)
 
     def _stand_on(self, base: str | None) -> None:
         """Brings this rank's blocks to the state that the call stands on."""
@@ -229,8 +217,7 @@ class ShardRounds:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _swap_pieces(self, round_: Round, staged: StagedTensors) -> Received:
-        renewing = self._exchange.broken
+    def _swap_pieces(self, round_: Round, staged: StagedTensors, renewing: bool) -> Received:
         in_rows = all(local.in_rows for local in self._locals)
         # A collective wants everybody there.
         peers = self._plan.peers if in_rows and not renewing else range(len(self._world))
@@ -239,40 +226,49 @@ class ShardRounds:
         # Nobody starts a message before its partner is there: a rank that hangs is named, and
         # leaves the group whole. Rank 0 gives up first, and says so.
         patience = round_.deadline + (0 if self.rank == 0 else self._timeout)
-        missing = self._await(round_.number, keys, patience, unless=verdict)
+        missing = self._presence.wait(round_.number, keys, patience, unless=verdict)
         self._raise_refusal(verdict)
         if missing:
-            raise self._overdue(missing, round_.step)
+            raise self._presence.overdue(missing, round_.step, self._timeout)
         if renewing:
             self._exchange.renew()
         with torch.no_grad():
             staged.bring_into_rows()
         return self._exchange.swap(self._plan, self._locals, staged, patience)
 
-    def _give_up(self, round_: Round, error: Exception) -> None:
-        """Tells rank 0, or as rank 0 all, that this rank has no part in the step."""
-        self._writer.drop()
-        if self._keys.get(round_.key("verdict")) is not None:
-            return
-        told = RankFailure.of(error, renew=self._exchange.broken)
-        if self.rank != 0:
-            self._keys.put(round_.key("manifest", self.rank), write_delivery(told))
-            return
-        self._renew = self._renew or self._exchange.broken
-        self._say_verdict(round_.number, Refused(told))
+    def _give_up(self, round_: Round, error: Exception) -> Error:
+        """Tells rank 0, or as rank 0 all, that this rank has no part in the step; what to raise."""
+        if not round_.waits:
+            self._writer.drop()
+        if self._keys.get(round_.key("verdict")) is None:
+            told = RankFailure.of(error, renew=self._exchange.broken)
+            if self.rank != 0:
+                self._keys.put(round_.key("manifest", self.rank), write_delivery(told))
+            else:
+                self._note_renewal(self._exchange.broken)
+                self._say_verdict(round_.number, Refused(told), closing=not round_.waits)
+        if isinstance(error, Error):
+            return error
+        return exception_of("internal", f"rank {self.rank}: {error}")
+
+    def _note_renewal(self, broken: bool) -> None:
+        with self._renewing:
+            self._renew = self._renew or broken
 
     # --- one round: what goes on in the background
 
-    def finish(self, round_: Round) -> ShardedReport:
-        """The upload, the commit, the verdict."""
+    def finish(self, round_: Round) -> ShardedReport | None:
+        """The coding, the upload, the commit, the verdict; None: a newer step holds this one."""
+        call = round_.call or self._resume(round_)
+        if call is None:
+            return None
         assert round_.found is not None
         try:
-            manifest = self._writer.deliver(round_.call)
+            manifest = self._writer.deliver(call)
         except Error as error:
-            self._give_up(round_, error)
-            raise
+            raise self._give_up(round_, error) from error
         if self.rank == 0:
-            committed = self._commit(round_, manifest)
+            committed = self._commit(round_, call, manifest)
             self._writer.advance(committed.report.state)
         else:
             committed = self._await_verdict(round_, manifest)
@@ -291,23 +287,59 @@ class ShardRounds:
             logger.info("wisp: %s", asdict(done))
         return done
 
+    def _resume(self, round_: Round) -> str | None:
+        """A step that had to wait: what it stands on, and what changed since."""
+        round_.deadline = time.monotonic() + self._timeout
+        if self.rank == 0:
+            call = self._base_call(round_.number, round_.step)
+            if call is not None:
+                self._keys.put(round_.key("base"), write_message(StepBase(call)))
+        else:
+            call = self._await_base(round_)
+        if call is None:
+            self._raise_refusal(round_.key("verdict"))
+            return None
+        kept, round_.kept, round_.call = round_.kept, None, call
+        assert kept is not None
+        try:
+            self._catch_up_verdict()
+            self._stand_on(_native.call_base(call))
+            self._find(round_, call, kept)
+        except Exception as error:
+            raise self._give_up(round_, error) from error
+        return call
+
+    def _await_base(self, round_: Round) -> str | None:
+        patience = time.monotonic() + 2 * self._timeout + _COMMIT_SECONDS
+        verdict = round_.key("verdict")
+        base = {0: round_.key("base")}
+        if self._presence.wait(round_.number, base, patience, unless=verdict):
+            self._raise_refusal(verdict)
+            self._presence.note_silent([0])
+            raise UnavailableError(f"rank 0 did not say what step {round_.step} stands on")
+        return parse_base(self._keys.get(base[0]) or b"").call
+
+    def _is_folded(self, round_: Round) -> bool:
+        told = self._keys.get(round_.key("base"))
+        return told is not None and parse_base(told).call is None
+
     def _await_verdict(self, round_: Round, manifest: bytes) -> Committed:
         """Another rank: delivers, and hears what rank 0 made of it."""
         self._keys.put(round_.key("manifest", self.rank), write_delivery(manifest))
         patience = time.monotonic() + 2 * self._timeout + _COMMIT_SECONDS
         if self._keys.wait([round_.key("verdict")], patience):
             self._unseen = round_.number
-            self._silent.add(0)
+            self._presence.note_silent([0])
             raise UnavailableError(f"rank 0 did not say what became of step {round_.step}")
         return self._required(self._read_verdict(round_.number))
 
-    def _commit(self, round_: Round, manifest: bytes) -> Committed:
+    def _commit(self, round_: Round, call: str, manifest: bytes) -> Committed:
         """Rank 0: all manifests, the commit, the verdict."""
         assert self._committer is not None
         verdict: Verdict
         try:
             manifests = self._gather(round_, "manifest", manifest)
-            report = StepReport.of(self._committer.commit(round_.call, manifests))
+            report = StepReport.of(self._committer.commit(call, manifests))
             self._whole = False
             verdict = Committed(report, self._committer.anchor_call())
         except Exception as raised:
@@ -324,13 +356,13 @@ class ShardRounds:
     def _gather(self, round_: Round, what: str, own: bytes) -> list[bytes]:
         others = [rank for rank in range(len(self._world)) if rank != 0]
         keys = {rank: round_.key(what, rank) for rank in others}
-        late = set(self._await(round_.number, keys, round_.deadline))
+        late = set(self._presence.wait(round_.number, keys, round_.deadline))
         manifests = [own]
         for rank in others:
             told = b"" if rank in late else self._keys.get(round_.key(what, rank)) or b""
             delivery = parse_delivery(told)
             if isinstance(delivery, RankFailure):
-                self._renew = self._renew or delivery.renew
+                self._note_renewal(delivery.renew)
                 if delivery.error_kind == UnavailableError.kind and late:
                     continue  # it waits for one of those that are late
                 raise delivery.as_exception(f"rank {rank}: ")
@@ -338,7 +370,7 @@ class ShardRounds:
         if late:
             # Of those without a manifest, the ones that did not even get ready hold up the others.
             silent = {r for r in late if self._keys.get(round_.key("ready", r)) is None}
-            raise self._overdue(silent or late, round_.step)
+            raise self._presence.overdue(silent or late, round_.step, self._timeout)
         return manifests
 
     def _anchor(self, round_: Round, call: str | None) -> int:
@@ -364,9 +396,12 @@ class ShardRounds:
 
     # --- verdicts
 
-    def _say_verdict(self, number: int, verdict: Verdict) -> None:
+    def _say_verdict(self, number: int, verdict: Verdict, *, closing: bool = True) -> None:
+        """closing: there is none before it that ranks may still take part in."""
         self._keys.put(f"{number}/verdict", write_message(verdict))
-        self._keys.put("closed", str(number).encode())
+        if closing:
+            self._closed = number
+            self._keys.put("closed", str(number).encode())
 
     def _read_verdict(self, number: int) -> Verdict | None:
         """Acts on the verdict of a round that this rank delivered a manifest for."""

@@ -26,7 +26,8 @@ from ..stores import RunAddress, location
 from ..tensors import unwrapped
 from .rank_group import RankGroup
 from .round_messages import ShardedReport
-from .rounds import Round, ShardRounds
+from .rounds import ShardRounds
+from .step_queue import Round, StepQueue
 
 __all__ = ["ShardedPublisher", "ShardedReport"]
 
@@ -37,7 +38,9 @@ class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
 
     All ranks of `group` make one, and call publish() for the same steps. publish() returns when
-    what changed is known; coding and uploading go on in the background until the next call.
+    what changed is known; coding and uploading go on in the background. With a step still on its
+    way there, the weights are copied, and a newer step takes the place of one that waits: what is
+    committed holds it.
 
     A rank that dies or hangs costs the step: after `timeout` seconds all others get
     UnavailableError, which names it. Nothing is lost; the next step that all ranks deliver holds
@@ -103,9 +106,11 @@ class ShardedPublisher(OfOneProcess):
         self._hooks = OptimizerHooks(every)
         self._every = every
         self._round = 0
-        self._worker: threading.Thread | None = None
+        self._queue = StepQueue(self._finish_quietly)
+        self._handed = False  # whether anything was, since the queue was last waited for
+        self._outcome = threading.Lock()  # around the two below
         self._failure: Error | None = None
-        self._missing: Error | None = None  # why the newest step is not committed
+        self._missing: tuple[int, Error] | None = None  # the newest round that is not committed
 
         keys = runs.WriterKeys(trust, min_serial, run_id, sign_key, certificate)
         folder = None if scratch is None else os.fspath(scratch)
@@ -155,6 +160,7 @@ class ShardedPublisher(OfOneProcess):
             writer,
             self._committer,
             pull,
+            self._queue,
             timeout=self._timeout,
             log2=log2,
             scratch=folder,
@@ -185,12 +191,14 @@ class ShardedPublisher(OfOneProcess):
 
         All ranks call it. Returns the step's report with background=False, once it is committed.
         Returns None while that goes on in the background (flush() waits for it, `stats` has the
-        reports), and where the step has failed with on_error="warn". Raises what went wrong with
-        the step before (see `on_error`).
+        reports), and where the step has failed with on_error="warn". Raises what is
+        known by then to have gone wrong with a step before (see `on_error`).
         """
         started = time.monotonic()
         self._require_own()
-        self._join_worker(raising=self._on_error == "raise")
+        if not self._background:
+            self._queue.join()
+        self._raise_failure(raising=self._on_error == "raise")
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
         number = self._round
@@ -198,31 +206,29 @@ class ShardedPublisher(OfOneProcess):
         try:
             round_ = self._rounds.begin(number, step, started)
         except Error as error:
-            self._note_failure(step, error)
+            self._note_failure(number, step, error)
             return None
         round_.blocked = time.monotonic() - started
         if self._background:
-            # A daemon: how long the end of the interpreter waits for it is for finish_at_exit() to
-            # say.
-            self._worker = threading.Thread(
-                target=self._finish_quietly, args=(round_,), daemon=True
-            )
-            self._worker.start()
+            self._handed = True
+            self._queue.put(round_)
             return None
         try:
             report = self._rounds.finish(round_)
         except Error as error:
-            self._note_failure(step, error)
+            self._note_failure(number, step, error)
             return None
-        self._missing = None
+        self._note_commit(number)
         return report
 
     def flush(self) -> None:
         """Returns when the newest step is committed; raises why it is not."""
         self._require_own()
-        self._join_worker(raising=True)
+        self._queue.join()
+        self._handed = False
+        self._raise_failure(raising=self._on_error == "raise" or self._missing is not None)
         if self._missing is not None:
-            raise self._missing
+            raise self._missing[1]
 
     def close(self) -> None:
         """Detaches, and waits as flush() does. All ranks call it."""
@@ -245,13 +251,11 @@ class ShardedPublisher(OfOneProcess):
 
     def finish_at_exit(self, began: float) -> None:
         """Called when the interpreter ends and close() was not called: waits `exit_timeout`."""
-        worker = self._worker
-        if self._is_inherited or worker is None:
+        if self._is_inherited or not self._handed:
             return
         end = began + self._exit_timeout
-        worker.join(max(0.0, end - time.monotonic()))
         try:
-            if worker.is_alive():
+            if not self._queue.join(max(0.0, end - time.monotonic())):
                 warn_at_exit(f"{self.url}: step {self._next_step - 1} is not known to be committed")
             else:
                 self.flush()
@@ -262,7 +266,8 @@ class ShardedPublisher(OfOneProcess):
     def heartbeat(self) -> None:
         """Says that the trainer lives; rank 0 alone does something."""
         self._require_own()
-        self._join_worker(raising=False)
+        self._queue.join()
+        self._raise_failure(raising=False)
         if self._committer is not None:
             self._committer.heartbeat()
 
@@ -273,17 +278,26 @@ class ShardedPublisher(OfOneProcess):
         if not self._is_inherited:
             self.close()
 
-    def _note_failure(self, step: int, error: Error) -> None:
-        self._missing = _not_committed(step, error)
+    def _note_failure(self, number: int, step: int, error: Error) -> None:
+        self._note_missing(number, _not_committed(step, error))
         if self._on_error == "raise" or isinstance(error, (FencedError, InvalidError)):
             raise error
         logger.warning("wisp: %s", error)
 
-    def _join_worker(self, *, raising: bool) -> None:
-        if self._worker is not None:
-            self._worker.join()
-            self._worker = None
-        failure, self._failure = self._failure, None
+    def _note_missing(self, number: int, why: Error) -> None:
+        with self._outcome:
+            if self._missing is None or self._missing[0] <= number:
+                self._missing = (number, why)
+
+    def _note_commit(self, number: int) -> None:
+        with self._outcome:
+            if self._missing is not None and self._missing[0] <= number:
+                self._missing = None
+
+    def _raise_failure(self, *, raising: bool) -> None:
+        """What went wrong in the background, once."""
+        with self._outcome:
+            failure, self._failure = self._failure, None
         if failure is None:
             return
         if raising or isinstance(failure, (FencedError, InvalidError)):
@@ -292,12 +306,15 @@ class ShardedPublisher(OfOneProcess):
 
     def _finish_quietly(self, round_: Round) -> None:
         try:
-            self._rounds.finish(round_)
-            self._missing = None
+            if self._rounds.finish(round_) is not None:
+                self._note_commit(round_.number)
         except Exception as error:  # nothing may end a training's thread unseen
             if not isinstance(error, Error):
                 error = exception_of("internal", f"{type(error).__name__}: {error}")
-            self._failure = self._missing = _not_committed(round_.step, error)
+            failure = _not_committed(round_.step, error)
+            self._note_missing(round_.number, failure)
+            with self._outcome:
+                self._failure = failure
 
 
 def _not_committed(step: int, why: Error) -> Error:
