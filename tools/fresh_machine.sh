@@ -54,7 +54,7 @@ register_qemu() {
     mkdir -p "$cache"
     exec 8>>"$cache/$name.lock"
     flock 8
-    # Whoever registers it writes down since which start of the machine: what the machine itself had stays.
+    # The run that registers it notes the boot it did so in: what the machine itself had stays registered.
     if [[ ! -e $binfmt/$name ]]; then
         cat "/usr/lib/binfmt.d/$name.conf" >$binfmt/register
         cat /proc/sys/kernel/random/boot_id >"$cache/$name.lock"

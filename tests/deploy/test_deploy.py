@@ -50,7 +50,7 @@ def test_the_follower_unit_is_hardened(tmp_path):
 
 
 def test_no_unit_shares_its_cache_with_another_instance():
-    """systemd gives the folder to the user of whoever starts last, and each instance has a user of its own."""
+    """systemd gives the folder to the user of the last unit started, and each instance has its own user."""
     folders = set()
     for unit in sorted((DEPLOY / "systemd").glob("*.service")):
         text = unit.read_text()

@@ -22,7 +22,7 @@ from test_coverage import (  # noqa: E402, F401 - the last two are fixtures
     weights,
 )
 from wisp.engine.rank import rank_plan  # noqa: E402
-from wisp.engine.plan.draft_loader import Draft  # noqa: E402
+from wisp.engine.plan.draft_loader import Draft, DraftLoader, unreachable  # noqa: E402
 from wisp.errors import WrongBaseError  # noqa: E402
 
 OWN = {"fc.weight": (8, 16), "norm.weight": (8,), "embed_tokens.weight": (24, 8)}

@@ -61,7 +61,7 @@ class ShardRounds:
     begin() is the training's thread, finish() may be another, and one step behind: with one on its
     way begin() leaves the writer, the committer and what is known of verdicts to finish().
 
-    queue: the rounds on their way; whoever calls begin() puts what it returns there.
+    queue: the rounds on their way; the caller of begin() puts what it returns there.
     committer: the run, as rank 0 has taken it; None on the others.
     whole: the next step must be a whole state, there being nothing to stand on.
     """
@@ -130,8 +130,8 @@ class ShardRounds:
                 )
             if self._exchange.broken and not told.renew:
                 raise UnavailableError(
-                    f"rank {self.rank}: an exchange of pieces broke off; the ranks meet anew at the "
-                    "next step, which brings everything"
+                    f"rank {self.rank}: an exchange of pieces broke off; the ranks meet again "
+                    "at the next step, which brings everything"
                 )
             if round_.call is not None:
                 self._stand_on(_native.call_base(round_.call))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.plan.coverage import told_unused
 from ..engine.feed.feed_link import FeedState
 from ..engine.feed.feed_messages import RankReport, RankState
+from ..engine.plan.coverage import told_unused
 
 __all__ = ["Overview", "phases_of"]
 

@@ -10,11 +10,11 @@ import torch
 from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
-from ..engine.plan.coverage import CACHE_SCALES
 from ..engine.feed.feed_link import FeedLink
+from ..engine.feed.server_beats import shown_name
+from ..engine.plan.coverage import CACHE_SCALES
 from ..engine.rank.rank_follower import RankFollower
 from ..engine.rank.rank_vote import Served
-from ..engine.feed.server_beats import shown_name
 from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .draft_model import draft_beside
 from .identity import engine_id, forget_engine, note_engine
