@@ -55,7 +55,7 @@ struct PublishReport {
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
     CommitKind kind = CommitKind::kDelta;
-    bool present = false;  // the run stood there already; nothing was committed
+    bool present = false;   // the run stood there already; nothing was committed
     bool anchored = false;  // an anchor was written with this step
     bool rewound = false;   // the step was at or below the head's: a new epoch began
     std::uint64_t changed_elements = 0;

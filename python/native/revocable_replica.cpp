@@ -30,17 +30,17 @@ Result<void> RevocableReplica::save(const ReplicaRecord& record) {
 }
 
 Result<ApplyReport> RevocableReplica::apply(const std::vector<std::filesystem::path>& deltas,
-                                          const ReplicaRecord& after) {
+                                            const ReplicaRecord& after) {
     return unless_taken([&] { return inner_->apply(deltas, after); });
 }
 
 Result<void> RevocableReplica::overwrite(std::span<const MovedBlock> changes,
-                                       const ReplicaRecord& after) {
+                                         const ReplicaRecord& after) {
     return unless_taken([&] { return inner_->overwrite(changes, after); });
 }
 
 Result<void> RevocableReplica::adopt(const std::filesystem::path& folder,
-                                   const ReplicaRecord& after) {
+                                     const ReplicaRecord& after) {
     return unless_taken([&] { return inner_->adopt(folder, after); });
 }
 
