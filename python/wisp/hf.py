@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from .errors import UnsupportedError
 from .model.model_files import ModelFiles
 from .publish.publisher import Publisher
 from .stores import RunAddress
@@ -73,6 +74,11 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         self._last = None
         model = unwrapped(kwargs["model"])
         if _is_sharded(model):
+            if self.options.get("quantize") is not None:
+                raise UnsupportedError(
+                    "ranks publish the rows they hold, and blocks with a scale lie "
+                    "across them; leave `quantize` out to publish the weights as they are"
+                )
             from .sharded import ShardedPublisher
 
             self.publisher = ShardedPublisher(

@@ -5,7 +5,7 @@ wisp.sglang_plugin makes it known to servers of 0.5.23; others want it named by 
 
 SGLang calls the loader in every worker with what `/update_weights_from_tensor` brings. Ours brings
 no weights but a small record: which run to follow, or which staged step to switch to. Fetching,
-proving and staging go on beside serving, once per host; the call inside the pause only writes.
+proving and staging go on while it serves, once per host; the call inside the pause only writes.
 What came of it is asked through `/get_weights_by_name` with the name "wisp".
 """
 

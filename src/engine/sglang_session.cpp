@@ -166,7 +166,7 @@ class SglangSession : public ServerSession {
         return {};
     }
 
-    /// Outside the pause: the workers fetch and prove behind.
+    /// Outside the pause: the workers fetch and prove in the background.
     Result<nlohmann::json> wait_for_staging(const EngineTarget& target) const {
         const Stopwatch watch;
         const double patience = std::chrono::duration<double>(settings_.update_timeout).count();

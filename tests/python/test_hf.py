@@ -137,3 +137,11 @@ def test_the_best_model_is_the_last_step(tmp_path):
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+def test_a_sharded_model_is_not_quantised(tmp_path, monkeypatch):
+    monkeypatch.setattr("wisp.hf._is_sharded", lambda model: True)
+    callback = PublishCallback(tmp_path / "run", quantize="fp8_block")
+    with pytest.raises(wisp.UnsupportedError, match="rows they hold"):
+        trainer(tiny_llama(), tmp_path, callback, max_steps=1).train()
+    assert not (tmp_path / "run").exists()

@@ -13,16 +13,16 @@ import torch.distributed as dist
 
 from ..errors import UnavailableError
 from .local_tensors import LocalTensor, StagedTensors
-from .shard_plan import Piece, ShardPlan
+from .shard_plan import BlockPart, ShardPlan
 
 #: What is brought to the host at a time.
 _BATCH_BYTES = 256 << 20
 
 #: By (tensor, block): what other ranks hold of it.
-Received = dict[tuple[int, int], list[tuple[Piece, np.ndarray]]]
+Received = dict[tuple[int, int], list[tuple[BlockPart, np.ndarray]]]
 
 
-def _size(pieces: list[Piece], locals_: list[LocalTensor]) -> int:
+def _size(pieces: list[BlockPart], locals_: list[LocalTensor]) -> int:
     return sum((p.high - p.low) * locals_[p.tensor].dtype.itemsize for p in pieces)
 
 

@@ -18,7 +18,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockPart:
     """What one rank holds of a block that another one codes."""
 
     tensor: int
@@ -34,8 +34,8 @@ class ShardPlan:
     """What one rank does. `spans` are (tensor, first block, count), ascending."""
 
     spans: list[tuple[int, int, int]] = field(default_factory=list)
-    sends: dict[int, list[Piece]] = field(default_factory=dict)
-    receives: dict[int, list[Piece]] = field(default_factory=dict)
+    sends: dict[int, list[BlockPart]] = field(default_factory=dict)
+    receives: dict[int, list[BlockPart]] = field(default_factory=dict)
 
     @property
     def peers(self) -> list[int]:
@@ -87,7 +87,7 @@ def make_plans(
             for low, high, holder in parts:
                 if holder == coder:
                     continue
-                piece = Piece(tensor, block, low, high, holder, coder)
+                piece = BlockPart(tensor, block, low, high, holder, coder)
                 plans[holder].sends.setdefault(coder, []).append(piece)
                 plans[coder].receives.setdefault(holder, []).append(piece)
     for plan in plans:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch.distributed as dist
 
 from .. import _native, runs
-from ..errors import Error, FencedError, InvalidError, UnsupportedError, exception_of
+from ..errors import Error, FencedError, InvalidError, exception_of
 from ..forks import OfOneProcess
 from ..publish.exit_flush import finish_at_exit, warn_at_exit
 from ..publish.optimizer_hooks import OptimizerHooks
@@ -67,7 +67,6 @@ class ShardedPublisher(OfOneProcess):
         *,
         dtype: DtypeRule = None,
         names: Literal["checkpoint", "module"] = "checkpoint",
-        quantize: None = None,
         group: Any = None,
         timeout: float = 600.0,
         open_timeout: float = 3600.0,
@@ -90,11 +89,6 @@ class ShardedPublisher(OfOneProcess):
         log2_block_elements: int = _native.LOG2_BLOCK_ELEMENTS,
         exit_timeout: float = 30.0,
     ) -> None:
-        if quantize is not None:
-            raise UnsupportedError(
-                "ranks publish the rows they hold, and blocks with a scale lie across them: "
-                "quantize is for wisp.Publisher; publish bf16 here"
-            )
         if not dist.is_initialized():
             raise InvalidError("torch.distributed is not initialized; a sharded model needs it")
         self._place = location(run)

@@ -1,4 +1,4 @@
-"""verl's vLLM rollouts with wisp's plugin: they stage a step beside serving, and switch.
+"""verl's vLLM rollouts with wisp's plugin: they stage a step while serving, and switch.
 
     actor_rollout_ref.rollout:
       checkpoint_manager_class: wisp.verl.rollout_servers.WispCheckpointEngineManager

@@ -32,7 +32,7 @@ _log = logging.getLogger("wisp.engine")
 
 
 class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc]
-    """Stages beside serving; an update writes what is staged, on all ranks or on none."""
+    """Stages while serving; an update writes what is staged, on all ranks or on none."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo

@@ -34,7 +34,7 @@ class TrainerInfo(_InitInfo):  # type: ignore[misc,valid-type]
     """Where a trainer publishes, and how its servers take the steps.
 
     servers: base URLs of the servers; those that the client knows if empty. They stage a step
-      beside serving and pause for the switch alone. A client that tells no URL is driven by its
+      while serving and pause for the switch alone. A client that tells no URL is driven by its
       four methods: its servers then wait for the step inside `update_weights`.
     server_info: what else the servers are told of the run, as in POST /wisp/init (`scratch`,
       `allow_missing`, …).

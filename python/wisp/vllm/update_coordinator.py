@@ -29,7 +29,7 @@ from .settings import InitInfo
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
-__all__ = ["Target", "UpdateCoordinator"]
+__all__ = ["UpdateCoordinator", "UpdateTarget"]
 
 _log = logging.getLogger("wisp.engine")
 _LOOK_AGAIN = 0.5
@@ -37,7 +37,7 @@ _TOLD = 2.0  # seconds; a busy machine needs tenths of one
 _NOTHING_UNCOVERED: dict[str, list[str]] = {"missing": [], "unused": [], "ignored": []}
 
 
-class Target:
+class UpdateTarget:
     """The state to switch to."""
 
     def __init__(self, at: FeedPosition, served: bool) -> None:
@@ -139,7 +139,7 @@ class UpdateCoordinator:
                 return self.status()
             time.sleep(min(0.05, max(0.0, end - time.monotonic())))
 
-    def ready(self, step: int | None, timeout: float) -> Target:
+    def ready(self, step: int | None, timeout: float) -> UpdateTarget:
         """Waits until every rank has staged `step`, or the newest (None).
 
         A run whose newest commit is another step, after a look that began now, is past it or was
@@ -168,14 +168,14 @@ class UpdateCoordinator:
                 link.look()
             link.wait(_changed(feed), min(left, _LOOK_AGAIN))
 
-    def _target(self, over: Overview, step: int | None, looked: bool) -> Target | None:
+    def _target(self, over: Overview, step: int | None, looked: bool) -> UpdateTarget | None:
         at, served = over.feed.at, over.served
         if at is None:
             return None
         is_it = step in (None, at.step)
         there = at.key in (served.key if served else "", self._switched_to)
         if is_it and there:
-            return Target(at, True) if looked else None
+            return UpdateTarget(at, True) if looked else None
         if looked and step is not None and step < at.step:
             reached = at.step if there else served.step if served else 0
             if step < reached:
@@ -187,7 +187,7 @@ class UpdateCoordinator:
         if not looked and not (is_it and step is not None):
             return None
         if over.has_staged(at.key) and (is_it or at.step > (step or 0)):
-            return Target(at, False)
+            return UpdateTarget(at, False)
         return None
 
     def _too_late(self, step: int | None, timeout: float, over: Overview) -> Error:

@@ -13,7 +13,7 @@ from .feed_messages import Verified
 from .held_slices import HostSlices
 from .kept_tensors import KeptTensors
 from .rank_gather import RankGather
-from .rank_table import RankGroup
+from .rank_table import EngineRanks
 from .word_room import index_bytes, room_bytes, words_in
 
 __all__ = ["MemoryProof"]
@@ -37,7 +37,7 @@ class MemoryProof:
         self._total = np.zeros(2, np.uint64)
         self._differing: dict[str, int] = {}  # words, by the ranks that hold them otherwise
 
-    def prove(self, label: str, groups: list[RankGroup], slices: HostSlices | None) -> Verified:
+    def prove(self, label: str, groups: list[EngineRanks], slices: HostSlices | None) -> Verified:
         """What the rank of that label is told.
 
         groups: of the engine that is meant; slices: what this host needs, if not everything.
@@ -78,10 +78,10 @@ class MemoryProof:
                 size += 8 * count
         yield batch
 
-    def _add(self, batch: _Batch, groups: list[RankGroup]) -> str | None:
+    def _add(self, batch: _Batch, groups: list[EngineRanks]) -> str | None:
         file = f"gather-all-{time.time_ns()}"
         room = self._ranks.room(file, sum(8 * count for _, _, count in batch))
-        wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
+        wanted: dict[EngineRanks, list[tuple[str, int, int, int]]] = {}
         failed = None
         at = 0
         for (name, _, _), first, count in batch:
@@ -106,7 +106,7 @@ class MemoryProof:
             at += 8 * count
         return None
 
-    def _add_slices(self, slices: HostSlices, groups: list[RankGroup]) -> str | None:
+    def _add_slices(self, slices: HostSlices, groups: list[EngineRanks]) -> str | None:
         """All words that this host needs."""
         for name, words in slices.words():
             file = f"gather-all-{time.time_ns()}"

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from .feed_messages import Gather
-from .rank_table import RankGroup, RankTable
+from .rank_table import EngineRanks, RankTable
 from .word_room import make_room
 
 __all__ = ["RankGather", "Wanted"]
 
 #: Of each engine: (tensor, first word or -1 where the room names them, how many, where in the room)
-Wanted = Mapping[RankGroup, list[tuple[str, int, int, int]]]
+Wanted = Mapping[EngineRanks, list[tuple[str, int, int, int]]]
 
 
 class RankGather:

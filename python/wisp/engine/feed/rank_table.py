@@ -12,13 +12,13 @@ import numpy as np
 from ...tensors import TensorEntry
 from .feed_messages import Gathered, Part, RankHolds, RankReport
 
-__all__ = ["RankGroup", "RankTable"]
+__all__ = ["EngineRanks", "RankTable"]
 
 _ALONE = 10.0  # seconds in which somebody must come who could answer
 
 
 @dataclass(frozen=True)
-class RankGroup:
+class EngineRanks:
     """The ranks of one engine on this host, all of which stand at the same state."""
 
     labels: tuple[str, ...]
@@ -67,7 +67,7 @@ class RankTable:
         state: str,
         schema: Sequence[TensorEntry],
         sliced: Mapping[str, frozenset[Part]] | None = None,
-    ) -> list[RankGroup]:
+    ) -> list[EngineRanks]:
         """Engines all of whose ranks stand at this state; those that hold most come first.
 
         sliced: of these tensors such parts are all that is wanted.
@@ -90,9 +90,9 @@ class RankTable:
         ranks: list[RankHolds],
         schema: Sequence[TensorEntry],
         sliced: Mapping[str, frozenset[Part]],
-    ) -> RankGroup:
+    ) -> EngineRanks:
         labels = tuple(sorted(rank.label for rank in ranks))
-        return RankGroup(labels, self._coverage(ranks, schema, sliced))
+        return EngineRanks(labels, self._coverage(ranks, schema, sliced))
 
     def _coverage(
         self,

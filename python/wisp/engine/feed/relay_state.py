@@ -28,7 +28,7 @@ from .join_parts import JoinParts, StateParts, native, parts_of_host
 from .kept_tensors import KeptTensors
 from .memory_proof import MemoryProof
 from .rank_gather import RankGather
-from .rank_table import RankGroup, RankTable
+from .rank_table import EngineRanks, RankTable
 from .whole_state import WholeState
 from .word_room import index_bytes, room_bytes, words_in
 
@@ -227,7 +227,7 @@ class RelayState(RelayTarget):
         if self.rejoin.is_set():
             raise RejoinError("a whole state is needed")
 
-    def _wait_groups(self, state: str) -> list[RankGroup]:
+    def _wait_groups(self, state: str) -> list[EngineRanks]:
         """Engines that stand at the state. Without a rank that could ever, it is given up."""
         alone_since = time.monotonic()
         while True:
@@ -256,7 +256,7 @@ class RelayState(RelayTarget):
             groups.sort(key=lambda group: not self._gather.silent.isdisjoint(group.labels))
             if self.whole_state == state and self._slices is None:
                 self._keep_uncovered(groups)
-            wanted: dict[RankGroup, list[tuple[str, int, int, int]]] = {}
+            wanted: dict[EngineRanks, list[tuple[str, int, int, int]]] = {}
             missing: list[str] = []
             at = 0
             for index, words in self._touched:
@@ -292,7 +292,7 @@ class RelayState(RelayTarget):
 
     # What is kept.
 
-    def _keep_uncovered(self, groups: Sequence[RankGroup]) -> None:
+    def _keep_uncovered(self, groups: Sequence[EngineRanks]) -> None:
         covered = set().union(*(group.covered for group in groups))
         names = {name for name, _, _ in self.schema}
         parts = parts_of_host(self._ranks, self.schema) if self._is_sliced() else None

@@ -1,4 +1,4 @@
-"""One rank of an engine at its host's feed: stages each step beside serving, switches when told.
+"""One rank of an engine at its host's feed: stages each step while serving, switches when told.
 
 Nothing here knows which engine it is: that gives the model's loader, the memory it serves from,
 and a way for its ranks to agree.

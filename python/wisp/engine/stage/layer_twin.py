@@ -1,4 +1,4 @@
-"""What an engine does to its weights after loading, done again beside serving.
+"""What an engine does to its weights after loading, done again while it serves.
 
 The twin is a model of the same make whose parameters are as the loader sees them. Its memory is
 not touched but for the layer that is worked on. Sending the elements' numbers through a layer tells
