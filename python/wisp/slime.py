@@ -147,9 +147,11 @@ def _export(run: str, step: int, folder: pathlib.Path, at: int) -> None:
 def _drop_exported(root: pathlib.Path, run: str, keep: int) -> None:
     """Followers leave alone what they did not make, and stop where it is in their way."""
     exported = sorted(root.glob(f"weight_v*/{_EXPORTED}"), key=lambda file: file.stat().st_mtime_ns)
+    newest = commit_of(run, None) if exported else None
     for index, file in enumerate(exported):
         step = int(_VERSION.fullmatch(file.parent.name)[1])  # type: ignore[index]
-        given_up = _state_of(run, step) != file.read_text(encoding="utf-8")
+        is_past = newest is not None and newest.step > step
+        given_up = not is_past or _state_of(run, step) != file.read_text(encoding="utf-8")
         if given_up or index < len(exported) - keep:
             shutil.rmtree(file.parent, ignore_errors=True)
 

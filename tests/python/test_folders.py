@@ -141,7 +141,7 @@ def test_a_version_that_is_there_is_not_fetched_again(slime_run, tmp_path, monke
     same_files(host / "weight_v000003", folder)
 
 
-def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path):
+def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path, monkeypatch):
     host, folder = tmp_path / "host", written_by_slime(tmp_path / "trainer", 3)
     for step, of in ((3, 3), (5, 12), (12, 3)):
         if step != 3:
@@ -153,6 +153,14 @@ def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path
     wisp.slime.pull_before_read(str(host), 12)
     with pytest.raises(wisp.NotFoundError, match="at step 12, and version 4 cannot be had"):
         wisp.slime.pull_before_read(str(host), 4)
+    # Set back to the very same: a follower that waits for the next must get past it.
+    monkeypatch.setenv("WISP_WAIT", "0.3")
+    wisp.slime.publish_written(object(), folder, [])
+    with pytest.raises(wisp.UnavailableError, match="version 4 .* step 3"):
+        wisp.slime.pull_before_read(str(host), 4)
+    same_files(host / "weight_v000003", folder)
+    monkeypatch.setenv("WISP_WAIT", "30")
+    wisp.slime.publish_written(object(), tmp_path / "trainer" / "weight_v000012", [])
     # Set back: what was put together is of a history that was given up, and in the way.
     again = written_by_slime(tmp_path / "again", 3, of=12)
     wisp.slime.publish_written(object(), again, [])
