@@ -1,4 +1,4 @@
-"""Functions for slime, whose trainer and engines exchange folders `weight_v000012`:
+"""Functions for slime and miles, whose trainers and engines exchange folders `weight_v000012`:
 
     --update-weight-mode full --update-weight-transport disk
     --update-weight-disk-dir DIR --update-weight-local-checkpoint-dir LOCAL
@@ -7,15 +7,14 @@
 
 The first publishes what the trainer has written, the second brings the folder that a rollout engine
 is about to read. WISP_RUN is the run, WISP_WAIT how many seconds an engine waits for its version
-(600), WISP_KEEP how many folders stay on a rollout host (3). Deltas of slime's own, and those of
-miles, which calls the hooks for nothing else, are refused: wisp makes its own from whole
-checkpoints.
+(600), WISP_KEEP how many folders stay on a rollout host (3). Deltas of the trainer's own, which
+miles always hands over (`--update-weight-transfer-mode disk-delta`), are put together to the
+checkpoint that they stand for, and that is published; engines get whole folders.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pathlib
 import re
@@ -32,6 +31,7 @@ from .folders import FolderPublisher, reading
 from .follow.follower import Follower
 from .lineage import commit_of
 from .runs import export
+from .trainer_deltas import WholeCheckpoint, default_folder, is_delta
 
 __all__ = ["publish_written", "pull_before_read"]
 
@@ -46,17 +46,24 @@ _publishers: dict[str, FolderPublisher] = {}
 def publish_written(args: Any, version_dir: str, rollout_engines: Any = None) -> None:
     """After the trainer wrote a folder: publishes it as the step that its name ends in.
 
-    slime calls it on every rank, when all of them have written and before any goes on; the first
-    one publishes.
+    It is called on every rank, when all of them have written and before any goes on; the first one
+    publishes. miles also calls it for the empty folder of all versions, before the first.
     """
     if not _is_first_rank():
         return
-    folder = pathlib.Path(version_dir)
+    folder, run = pathlib.Path(version_dir), _run()
+    whole = WholeCheckpoint(default_folder(run))
+    if str(folder) == str(getattr(args, "update_weight_disk_dir", "")).rstrip("/"):
+        whole.forget()  # another training begins
+        return
     named = _VERSION.fullmatch(folder.name)
     if named is None:
         raise InvalidError(f"{folder} is no folder of a version, as weight_v000012 is")
-    _refuse_deltas(folder)
-    run = _run()
+    if is_delta(folder):
+        whole.bring_to(folder, int(named[1]), pathlib.Path(getattr(args, "hf_checkpoint", "")))
+        folder = whole.folder
+    elif not any(folder.glob("*.safetensors")):
+        raise NotFoundError(f"{folder} holds no safetensors")
     with _lock:
         publisher = _publishers.get(run)
         if publisher is None:
@@ -140,9 +147,11 @@ def _export(run: str, step: int, folder: pathlib.Path, at: int) -> None:
 def _drop_exported(root: pathlib.Path, run: str, keep: int) -> None:
     """Followers leave alone what they did not make, and stop where it is in their way."""
     exported = sorted(root.glob(f"weight_v*/{_EXPORTED}"), key=lambda file: file.stat().st_mtime_ns)
+    newest = commit_of(run, None) if exported else None
     for index, file in enumerate(exported):
         step = int(_VERSION.fullmatch(file.parent.name)[1])  # type: ignore[index]
-        given_up = _state_of(run, step) != file.read_text(encoding="utf-8")
+        is_past = newest is not None and newest.step > step
+        given_up = not is_past or _state_of(run, step) != file.read_text(encoding="utf-8")
         if given_up or index < len(exported) - keep:
             shutil.rmtree(file.parent, ignore_errors=True)
 
@@ -175,17 +184,3 @@ def _run() -> str:
     if not run:
         raise InvalidError("set WISP_RUN to the address of the run, in every process of the job")
     return run
-
-
-def _refuse_deltas(folder: pathlib.Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        if any(folder.glob("*.safetensors")):
-            return
-        raise NotFoundError(f"{folder} holds no safetensors")
-    metadata = json.loads(index.read_text(encoding="utf-8")).get("metadata", {})
-    if "delta_encoding" in metadata:
-        raise InvalidError(
-            f"{folder} is a delta of the trainer's own ({metadata['delta_encoding']}); set "
-            "--update-weight-mode full: wisp makes its own from whole checkpoints"
-        )

@@ -4,6 +4,7 @@ checkpoints, the hooks of slime; and that real loaders beside a follower never m
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +141,7 @@ def test_a_version_that_is_there_is_not_fetched_again(slime_run, tmp_path, monke
     same_files(host / "weight_v000003", folder)
 
 
-def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path):
+def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path, monkeypatch):
     host, folder = tmp_path / "host", written_by_slime(tmp_path / "trainer", 3)
     for step, of in ((3, 3), (5, 12), (12, 3)):
         if step != 3:
@@ -151,6 +153,14 @@ def test_a_version_that_the_run_is_past_is_put_together_anew(slime_run, tmp_path
     wisp.slime.pull_before_read(str(host), 12)
     with pytest.raises(wisp.NotFoundError, match="at step 12, and version 4 cannot be had"):
         wisp.slime.pull_before_read(str(host), 4)
+    # Set back to the very same: a follower that waits for the next must get past it.
+    monkeypatch.setenv("WISP_WAIT", "0.3")
+    wisp.slime.publish_written(object(), folder, [])
+    with pytest.raises(wisp.UnavailableError, match="version 4 .* step 3"):
+        wisp.slime.pull_before_read(str(host), 4)
+    same_files(host / "weight_v000003", folder)
+    monkeypatch.setenv("WISP_WAIT", "30")
+    wisp.slime.publish_written(object(), tmp_path / "trainer" / "weight_v000012", [])
     # Set back: what was put together is of a history that was given up, and in the way.
     again = written_by_slime(tmp_path / "again", 3, of=12)
     wisp.slime.publish_written(object(), again, [])
@@ -197,14 +207,96 @@ def test_an_engine_beside_the_trainer_reads_what_that_wrote(slime_run, tmp_path)
 def test_the_hooks_of_slime_refuse_what_they_cannot_carry(slime_run, tmp_path, monkeypatch):
     with pytest.raises(wisp.InvalidError, match="weight_v000012"):
         wisp.slime.publish_written(object(), "nothing", [])
-    delta = tmp_path / "weight_v000001"
-    delta.mkdir()
-    (delta / "model.safetensors.index.json").write_text('{"metadata": {"delta_encoding": "xor"}}')
-    with pytest.raises(wisp.InvalidError, match="--update-weight-mode full"):
-        wisp.slime.publish_written(object(), str(delta), [])
+    empty = tmp_path / "weight_v000001"
+    empty.mkdir()
+    with pytest.raises(wisp.NotFoundError, match="no safetensors"):
+        wisp.slime.publish_written(object(), str(empty), [])
     monkeypatch.setenv("WISP_WAIT", "0.3")
     with pytest.raises(wisp.UnavailableError, match="version 7 .* no step"):
         wisp.slime.pull_before_read(str(tmp_path / "host"), 7)
+
+
+@pytest.fixture
+def miles(slime_run, tmp_path, monkeypatch):
+    """What miles gives its hook, and the folder that it has written its versions to."""
+    if importlib.util.find_spec("zstandard") is None:  # miles brings it
+        pyarrow = pytest.importorskip("pyarrow")
+
+        class Decompressor:
+            def stream_reader(self, data):
+                return pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd")
+
+        stand_in = types.SimpleNamespace(ZstdDecompressor=Decompressor)
+        monkeypatch.setitem(sys.modules, "zstandard", stand_in)
+    pytest.importorskip("xxhash")
+    written = tmp_path / "written"
+    shutil.copytree(GOLDEN / "miles", written)
+    return types.SimpleNamespace(
+        hf_checkpoint=str(written / "base"), update_weight_disk_dir=str(written)
+    )
+
+
+def held_in(folder):
+    pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    found = {}
+    for file in Path(folder).glob("*.safetensors"):
+        found |= load_file(file)
+    return {name: digest_of(tensor) for name, tensor in found.items()}
+
+
+def test_the_hooks_of_miles_carry_its_deltas_over(miles, tmp_path):
+    written, host = Path(miles.update_weight_disk_dir), tmp_path / "host"
+    expected = json.loads((GOLDEN / "expected.json").read_text())
+    for _ in range(2):  # a training that starts again
+        wisp.slime.publish_written(miles, str(written), [])
+        for version, step in ((1, "3"), (2, "12")):
+            wisp.slime.publish_written(miles, str(written / f"weight_v{version:06}"), [])
+            wisp.slime.pull_before_read(str(host), version)
+            whole = host / f"weight_v{version:06}"
+            assert held_in(whole) == expected[step]
+            index = json.loads((whole / "model.safetensors.index.json").read_text())
+            assert "delta_encoding" not in index.get("metadata", {})  # engines copy it as it is
+            assert (whole / "config.json").exists()
+
+
+def test_deltas_that_were_not_seen_are_made_up_for(miles, tmp_path):
+    written = Path(miles.update_weight_disk_dir)
+    wisp.slime.publish_written(miles, str(written / "weight_v000002"), [])
+    wisp.slime.pull_before_read(str(tmp_path / "host"), 2)
+    expected = json.loads((GOLDEN / "expected.json").read_text())
+    assert held_in(tmp_path / "host" / "weight_v000002") == expected["12"]
+
+
+def test_deltas_that_do_not_fit_are_refused_and_the_next_begins_anew(miles, slime_run):
+    written = Path(miles.update_weight_disk_dir)
+    first, second = (written / f"weight_v00000{version}" for version in (1, 2))
+    index = first / "model.safetensors.index.json"
+    told = index.read_text()
+    for wrong, error in (
+        (told.replace('"xor"', '"gzip"'), "by 'gzip'"),
+        (told.replace('"zstd"', '"lz4"'), "by 'lz4'"),
+        (told.replace('"000001"', '"000007"'), "says that it is version 000007"),
+        (told.replace('"xor"', '"overwrite"'), "has .* bytes for"),
+        (told.replace("xxh3-128", "adler32"), "is not what the trainer has"),
+        (told.replace("model-00000", "model-00007"), "all ranks of the trainer"),
+    ):
+        index.write_text(wrong)
+        with pytest.raises(wisp.Error, match=error):
+            wisp.slime.publish_written(miles, str(first), [])
+    index.write_text(told)
+    second.rename(written / "aside")
+    with pytest.raises(wisp.NotFoundError, match="holds no safetensors"):
+        wisp.slime.publish_written(miles, str(second), [])
+    (written / "aside").rename(second)
+    first.rename(written / "aside")
+    with pytest.raises(wisp.NotFoundError, match="version 2 builds on .*weight_v000001"):
+        wisp.slime.publish_written(miles, str(second), [])
+    assert wisp.status(slime_run).head is None
+    (written / "aside").rename(first)
+    wisp.slime.publish_written(miles, str(second), [])
+    assert wisp.status(slime_run).head.step == 2
 
 
 @pytest.mark.parametrize("nested", [True, False])
@@ -267,7 +359,7 @@ def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):
 def test_the_flags_of_the_page_name_functions():
     flags = (TREE / "doc" / "frameworks" / "folders.md").read_text(encoding="utf-8")
     named = re.findall(r"hook wisp\.slime\.(\w+)|path wisp\.slime\.(\w+)", flags)
-    assert len(named) == 2
+    assert len(named) == 4  # slime's and miles'
     for names in named:
         assert callable(getattr(wisp.slime, "".join(names)))
 

@@ -53,6 +53,40 @@ def slime(root, steps):
         sharded(root / f"weight_v{step:06}", tensors)
 
 
+def miles(root, steps):
+    """Deltas against a checkpoint, as miles and slime write them: by XOR, then by positions."""
+    import pyarrow
+    import xxhash
+
+    rng = np.random.default_rng(21)
+    before = checkpoints.trained(rng, steps[3], share=0.05)
+    sharded(root / "base", before)
+    for version, (encoding, after) in enumerate([("xor", steps[3]), ("overwrite", steps[12])], 1):
+        folder = root / f"weight_v{version:06}"
+        folder.mkdir()
+        packed, sums = {}, {}
+        for name, (_, _, data) in after.items():
+            old, new = (np.frombuffer(d, np.uint8) for d in (before[name][2], data))
+            changed = np.flatnonzero(old != new).astype("<u4")
+            if not changed.size:
+                continue
+            listed = np.uint32(changed.size).tobytes() + changed.tobytes() + new[changed].tobytes()
+            told = (old ^ new).tobytes() if encoding == "xor" else listed
+            squeezed = pyarrow.compress(told, codec="zstd", asbytes=True)
+            packed[name] = ("U8", (len(squeezed),), squeezed)
+            sums[name] = xxhash.xxh3_128(data).hexdigest()
+        file = "model-00000-of-00001.safetensors"
+        st.save(folder / file, packed, sums)
+        metadata = {
+            "version": f"{version:06}", "base_version": f"{version - 1:06}",
+            "delta_encoding": encoding, "compression_format": "zstd",
+            "checksum_format": "xxh3-128",
+        }  # fmt: skip
+        index = {"metadata": metadata, "weight_map": dict.fromkeys(packed, file)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index) + "\n")
+        before = after
+
+
 def distributed(root, steps):
     """By torch's own writer: a state dict with the model's tensors in it, and an optimizer's."""
     import torch
@@ -77,7 +111,7 @@ def main():
     rng = np.random.default_rng(20)
     first = checkpoints.model(rng, layers=1, width=8)
     steps = {3: first, 12: checkpoints.trained(rng, first, share=0.05)}
-    for make in (prime_rl, areal, trainer, slime, distributed):
+    for make in (prime_rl, areal, trainer, slime, miles, distributed):
         if not (HERE / make.__name__).exists():
             make(HERE / make.__name__, steps)
     expected = {str(step): digest(tensors) for step, tensors in steps.items()}
