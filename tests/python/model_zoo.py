@@ -59,11 +59,10 @@ MLA = {
     "kv_lora_rank": 512, "q_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128, "head_dim": 64, "num_key_value_heads": 4,
 }  # fmt: skip
-IMAGE = 300  # the token in whose place a picture goes
-VISION = {
-    "model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 128,
-    "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 28, "patch_size": 14,
-    "projection_dim": 64,
+SIDE = 28  # of a picture
+TOWER = {
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "projection_dim": 128,
 }  # fmt: skip
 SCAN = "the scan is the test's own: vLLM's CPU build has none for this Mamba (`selective_scan_fwd`)"
 
@@ -84,7 +83,7 @@ class Entry:
     note: str = ""
     codecs: tuple[str, ...] = ("swift",)
     bias: bool = False  #: with a `score.bias`, as trainers of rewards add it
-    images: bool = False  #: asked about a picture
+    images: bool = False  #: asked about a picture, too
     not_served: str = ""  #: what vLLM says, without wisp, of why it does not run it on a CPU
 
     @property
@@ -223,11 +222,11 @@ ZOO = [
     Entry("Qwen3, classes", "Qwen3Config", {"num_labels": 3},
           auto="AutoModelForSequenceClassification", engine={"runner": "pooling"}, bias=True,
           note="its loader makes a parameter of `score.bias` itself"),
-    Entry("LLaVA", "LlavaConfig", {
-        "text_config": {"model_type": "llama", **SIZES},
-        "vision_config": VISION, "image_token_index": IMAGE, "image_token_id": IMAGE,
-        "vision_feature_layer": -2,
-    }, sizes={}, auto="AutoModelForImageTextToText", images=True, note="a vision tower (CLIP)"),
+    Entry("CLIP", "CLIPConfig", {
+        "text_config": {**TOWER, "vocab_size": 320, "max_position_embeddings": 77},
+        "vision_config": {**TOWER, "image_size": SIDE, "patch_size": 14}, "projection_dim": 128,
+    }, sizes={}, auto="AutoModel", engine={"runner": "pooling", "max_model_len": 64}, images=True,
+          note="pooling, a vision tower"),
 ]  # fmt: skip
 
 
@@ -269,18 +268,9 @@ def save_processor(folder: Path) -> None:
     """What makes numbers of pictures, without torchvision."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    side = VISION["image_size"]
-    tokenizer = byte_tokenizer()
-    tokenizer.add_tokens([f"<unused{n}>" for n in range(len(tokenizer), IMAGE)])
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
-    assert tokenizer.convert_tokens_to_ids("<image>") == IMAGE
-    pictures = CLIPImageProcessorPil(
-        size={"shortest_edge": side}, crop_size={"height": side, "width": side}
-    )
-    transformers.LlavaProcessor(
-        pictures, tokenizer, patch_size=VISION["patch_size"], num_additional_image_tokens=1,
-        vision_feature_select_strategy="default", image_token="<image>",
-    ).save_pretrained(folder)  # fmt: skip
+    side = {"height": SIDE, "width": SIDE}
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=side)
+    transformers.CLIPProcessor(pictures, byte_tokenizer()).save_pretrained(folder)
 
 
 def change(weights: dict[str, Any], step: int) -> None:
@@ -305,7 +295,7 @@ class Engine:
         if run:
             wisp_settings["additional_config"] = {"wisp": {"run": run, "poll": 0.1}}
         settings: dict[str, Any] = {
-            "skip_tokenizer_init": not (entry.pools or entry.images), "dtype": "bfloat16",
+            "skip_tokenizer_init": not entry.pools, "dtype": "bfloat16",
             "max_model_len": 128, "enforce_eager": True, "max_num_seqs": 4,
             "disable_log_stats": True, **entry.engine,
         }  # fmt: skip
@@ -320,12 +310,12 @@ class Engine:
         if self.entry.bias:
             return self.llm.classify([prompt], use_tqdm=False)[0].outputs.probs
         if self.entry.pools:
-            return self.llm.embed([prompt], use_tqdm=False)[0].outputs.embedding
-        if self.entry.images:
-            prompt = {
-                "prompt_token_ids": [*PROMPT, IMAGE, *PROMPT],
-                "multi_modal_data": {"image": _picture()},
-            }
+            prompts = [prompt]
+            if self.entry.images:
+                start = [byte_tokenizer().bos_token_id]
+                shown = {"image": _picture()}
+                prompts.append({"prompt_token_ids": start, "multi_modal_data": shown})
+            return [made.outputs.embedding for made in self.llm.embed(prompts, use_tqdm=False)]
         sampling = SamplingParams(
             temperature=0, max_tokens=TOKENS, detokenize=False, ignore_eos=True, logprobs=3
         )
@@ -347,9 +337,8 @@ class Engine:
 def _picture() -> Any:
     from PIL import Image
 
-    side = VISION["image_size"]
     made = torch.Generator().manual_seed(0)
-    colours = torch.randint(0, 256, (side, side, 3), generator=made, dtype=torch.uint8)
+    colours = torch.randint(0, 256, (SIDE, SIDE, 3), generator=made, dtype=torch.uint8)
     return Image.fromarray(colours.numpy())
 
 
