@@ -79,6 +79,55 @@ def test_shellcheck_finds_nothing(script):
     run(shellcheck, "--severity", "warning", script)
 
 
+FRESH_MACHINE = """
+set -euo pipefail
+verb=aarch64 architecture=amd64 cache={0}/cache binfmt={0} binfmt_settings={0} registered=
+die() {{ echo "$*"; exit 1; }}
+{1}
+register_qemu
+[[ -e {0}/qemu-aarch64 ]] || echo enabled >{0}/qemu-aarch64  # as the kernel does
+echo registered
+read -r _
+unregister_qemu
+"""
+
+
+def test_fresh_machines_that_run_at_once_leave_qemu_to_the_last(tmp_path):
+    """The kernel's folder is stood in for."""
+    script = (TREE / "tools/fresh_machine.sh").read_text()
+    functions = [re.search(rf"^{name}\(\) {{\n.*?^}}\n", script, re.M | re.S)[0]
+                 for name in ("register_qemu", "unregister_qemu")]
+    text = FRESH_MACHINE.format(tmp_path, "\n".join(functions))
+    entry = tmp_path / "qemu-aarch64"
+    (tmp_path / "qemu-aarch64.conf").write_text(":qemu-aarch64:")
+
+    def start():
+        machine = subprocess.Popen(["bash", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert machine.stdout.readline() == "registered\n"
+        return machine
+
+    def end(machine):
+        machine.communicate("\n", timeout=60)
+        assert machine.returncode == 0
+
+    (tmp_path / "register").touch()
+    first, second = start(), start()
+    assert (tmp_path / "register").read_text() == ":qemu-aarch64:"
+    end(first)
+    assert entry.read_text() == "enabled\n"
+    end(second)
+    assert entry.read_text() == "-1\n"
+    # Gone already, by whatever hand.
+    entry.unlink()
+    third = start()
+    entry.unlink()
+    end(third)
+    # The machine's own stays.
+    entry.write_text("enabled\n")
+    end(start())
+    assert entry.read_text() == "enabled\n"
+
+
 def test_what_passing_tests_skipped_is_told_at_the_end(tmp_path):
     log = tmp_path / "build/release/Testing/Temporary/LastTest.log"
     log.parent.mkdir(parents=True)
