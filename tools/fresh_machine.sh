@@ -39,8 +39,9 @@ mounts_below() { awk -v top="$work/" 'index($2, top) == 1 { print $2 }' /proc/se
 
 # The kernel hands programs of another architecture to qemu, also below a root of their own. It does so for the
 # whole machine, so what was not there before is taken away at the end: by the last that needs it. Each holds a
-# shared lock meanwhile.
+# shared lock (8) meanwhile, and another (9) for the moment in which it registers or takes away.
 binfmt=/proc/sys/fs/binfmt_misc
+binfmt_settings=/usr/lib/binfmt.d
 registered=
 register_qemu() {
     local name
@@ -49,27 +50,29 @@ register_qemu() {
         aarch64:* | *:arm64) name=qemu-aarch64 ;;
         *) die "no qemu is known for $architecture" ;;
     esac
-    [[ -f /usr/lib/binfmt.d/$name.conf ]] || die "needs qemu: apt-get install qemu-user-static"
+    [[ -f $binfmt_settings/$name.conf ]] || die "needs qemu: apt-get install qemu-user-static"
     [[ -e $binfmt/register ]] || mount -t binfmt_misc binfmt_misc $binfmt
     mkdir -p "$cache"
-    exec 8>>"$cache/$name.lock"
-    flock 8
+    exec 8>>"$cache/$name.users" 9>>"$cache/$name.lock"
+    flock 9
+    flock --shared 8
     # The run that registers it notes the boot it did so in: what the machine itself had stays registered.
     if [[ ! -e $binfmt/$name ]]; then
-        cat "/usr/lib/binfmt.d/$name.conf" >$binfmt/register
-        cat /proc/sys/kernel/random/boot_id >"$cache/$name.lock"
+        cat "$binfmt_settings/$name.conf" >$binfmt/register
+        cat /proc/sys/kernel/random/boot_id >"$cache/$name.ours"
     fi
     registered=$name
-    flock --shared 8
+    flock --unlock 9
 }
 
 # Whatever fails here, the gigabytes below go.
 unregister_qemu() {
-    local lock=$cache/$registered.lock
+    local ours=$cache/$registered.ours
     [[ $registered ]] || return 0
+    flock 9
     flock --nonblock 8 || return 0  # others need it still
-    cmp -s "$lock" /proc/sys/kernel/random/boot_id || return 0
-    : >"$lock"
+    [[ -f $ours && $(<"$ours") == "$(</proc/sys/kernel/random/boot_id)" ]] || return 0
+    rm -f "$ours"
     [[ ! -e $binfmt/$registered ]] || echo -1 >"$binfmt/$registered"
 }
 

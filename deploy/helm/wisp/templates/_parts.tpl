@@ -40,11 +40,9 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* What pull and follow are both told: which run, whom to trust, and to note the step for the probe. */}}
+{{/* What pull and follow are both told: which run, and whom to trust. */}}
 {{- define "wisp.arguments" -}}
 - {{ .Values.run | quote }}
-- --into
-- {{ .Values.models.mountPath }}/policy
 {{- if .Values.runId }}
 - --run
 - {{ .Values.runId | quote }}
@@ -55,10 +53,22 @@ volumeMounts:
 - /etc/wisp/trust/{{ . }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Where pull and follow put the weights, and under which name `wisp status` shows it. */}}
+{{- define "wisp.folder" -}}
+- --into
+- {{ .Values.models.mountPath }}/{{ .Values.models.folder }}
 - --id
 - $(POD_NAME)
 {{- end }}
 
+{{/* How the pod's weights move: by `wisp follow` into a folder, by it telling the server, or by the server itself. */}}
+{{- define "wisp.drive" -}}
+{{- if eq .Values.mode "daemonset" }}folder{{ else }}{{ .Values.server.drive }}{{ end }}
+{{- end }}
+
+{{/* The note lies beside the weights, so what keeps them keeps it. */}}
 {{- define "wisp.noteStep" -}}
 echo "$WISP_STEP" >{{ .Values.models.mountPath }}/step.new && mv {{ .Values.models.mountPath }}/step.new {{ .Values.models.mountPath }}/step
 {{- end }}
@@ -69,37 +79,35 @@ name: pull
 args:
   - pull
   {{- include "wisp.arguments" . | nindent 2 }}
+  {{- include "wisp.folder" . | nindent 2 }}
+  {{- if eq (include "wisp.drive" .) "folder" }}
   - --on-step
   - {{ include "wisp.noteStep" . | squote }}
+  {{- end }}
 {{- end }}
 
-{{/* Ready from the minimum step on. The note lies beside the weights, so what keeps them keeps it. */}}
+{{/* Ready from the minimum step on: what the folder holds, or what the driver saw an SGLang server serve. A vLLM server
+     tells it itself. */}}
 {{- define "wisp.follow" -}}
 name: follow
 {{ include "wisp.container" . }}
 args:
   - follow
-  {{- if .Values.server.drive | and (eq .Values.mode "sidecar") }}
-  - {{ .Values.run | quote }}
+  {{- include "wisp.arguments" . | nindent 2 }}
+  {{- if ne (include "wisp.drive" .) "folder" }}
   - --{{ .Values.server.drive }}
   - http://127.0.0.1:{{ .Values.server.port }}
-  {{- if .Values.trust.secret }}
-  {{- range .Values.trust.keys }}
-  - --trust
-  - /etc/wisp/trust/{{ . }}
-  {{- end }}
-  {{- end }}
   {{- else }}
-  {{- include "wisp.arguments" . | nindent 2 }}
+  {{- include "wisp.folder" . | nindent 2 }}
+  {{- if .Values.maxStaleness }}
+  - --max-staleness
+  - {{ .Values.maxStaleness | quote }}
+  {{- end }}
   - --on-step
   - {{ printf "%s%s" (include "wisp.noteStep" .) (ternary "" (printf " && %s" .Values.server.onStep) (empty .Values.server.onStep)) | squote }}
   {{- end }}
   - --poll
   - {{ .Values.poll | quote }}
-  {{- if .Values.maxStaleness }}
-  - --max-staleness
-  - {{ .Values.maxStaleness | quote }}
-  {{- end }}
   - --metrics
   - ":{{ .Values.metrics.port }}"
   {{- range .Values.extraArgs }}
@@ -111,10 +119,50 @@ livenessProbe:
   httpGet: {path: /metrics, port: metrics}
   periodSeconds: 30
   failureThreshold: 4
+{{- if eq (include "wisp.drive" .) "folder" }}
 readinessProbe:
   exec:
     command: [sh, -c, 'test "$(cat {{ .Values.models.mountPath }}/step)" -ge {{ .Values.minimumStep }}']
   periodSeconds: 5
+{{- else if eq (include "wisp.drive" .) "sglang" }}
+readinessProbe:
+  exec:
+    # The image has no HTTP client but bash.
+    command:
+      - bash
+      - -c
+      - |
+        exec 3<>/dev/tcp/127.0.0.1/{{ .Values.metrics.port }} && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 &&
+        awk '/^wisp_server_step[{]/ { step = $2; told = 1 }
+             END { exit !(told && step >= {{ .Values.minimumStep }}) }' <&3
+  periodSeconds: 5
+{{- end }}
+{{- end }}
+
+{{/* What a vLLM server with the plugin is told, as `wisp follow` is; a driver that is stricter would be refused. */}}
+{{- define "wisp.serverSettings" -}}
+- {name: WISP_RUN, value: {{ .Values.run | quote }}}
+- {name: WISP_MODE, value: {{ ternary "self" "push" (eq .Values.server.drive "self") }}}
+- name: WISP_REPLICA_ID
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- if .Values.runId }}
+- {name: WISP_RUN_ID, value: {{ .Values.runId | quote }}}
+{{- end }}
+{{- if .Values.trust.secret }}
+- name: WISP_TRUST
+  value: {{ range $i, $key := .Values.trust.keys }}{{ if $i }},{{ end }}/etc/wisp/trust/{{ $key }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Ready when it serves the minimum step or a later one, which a vLLM server says itself. The key is that of vLLM. */}}
+{{- define "wisp.servedStep" -}}
+import json, os, urllib.request as web
+key = os.environ.get("VLLM_API_KEY", "")
+url = "http://127.0.0.1:{{ .Values.server.port }}/wisp/status"
+asked = web.Request(url, headers={"Authorization": "Bearer " + key} if key else {})
+with web.build_opener(web.ProxyHandler({})).open(asked, timeout=4) as answer:
+    served = json.load(answer)["served"]
+raise SystemExit(served is None or served < {{ .Values.minimumStep }})
 {{- end }}
 
 {{- define "wisp.pod" -}}
