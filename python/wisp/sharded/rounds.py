@@ -130,8 +130,8 @@ class ShardRounds:
                 )
             if self._exchange.broken and not told.renew:
                 raise UnavailableError(
-                    f"rank {self.rank}: an exchange of pieces broke off; the ranks meet anew at the "
-                    "next step, which brings everything"
+                    f"rank {self.rank}: an exchange of pieces broke off; the ranks meet anew at "
+                    "the next step, which brings everything"
                 )
             if round_.call is not None:
                 self._stand_on(_native.call_base(round_.call))
