@@ -1,6 +1,8 @@
 // Writes two consecutive checkpoints in the shape of Qwen3-0.6B, moved as AdamW moves weights.
 //
-//   wisp_make_pair FOLDER [LAYERS]     old.safetensors and new.safetensors, 28 layers by default
+//   wisp_make_pair FOLDER [LAYERS] [RATE]     old.safetensors and new.safetensors
+//
+// 28 layers by default, moved by one step at a learning rate of 1e-6.
 //
 // bench/simulated_training.hpp documents how the weights are made.
 #include <fmt/format.h>
@@ -44,11 +46,13 @@ PendingFile start_file(const std::filesystem::path& path,
 
 int main(int argc, char** argv) {
     if (argc < 2) {
-        fmt::print(stderr, "usage: wisp_make_pair FOLDER [LAYERS]\n");
+        fmt::print(stderr, "usage: wisp_make_pair FOLDER [LAYERS] [RATE]\n");
         return 2;
     }
     const std::filesystem::path folder = argv[1];
     const auto layers = static_cast<unsigned>(argc > 2 ? std::stoul(argv[2]) : 28);
+    simulation::AdamW optimizer;
+    if (argc > 3) optimizer.learning_rate = std::stof(argv[3]);
     const auto parts = simulation::qwen3_tensors(layers);
     std::vector<SafetensorsEntry> entries;
     std::uint64_t offset = 0;
@@ -77,7 +81,7 @@ int main(int argc, char** argv) {
                     const std::size_t begin = size * t / threads;
                     const std::size_t end = size * (t + 1) / threads;
                     workers.emplace_back([&, begin, end] {
-                        simulation::fill_pair({i + 1, first + begin}, parts[i].scale, {},
+                        simulation::fill_pair({i + 1, first + begin}, parts[i].scale, optimizer,
                                               {old_state.data() + begin, end - begin},
                                               {new_state.data() + begin, end - begin});
                     });

@@ -1,6 +1,7 @@
 """The size of every peer's delta format on the same pairs of checkpoints.
 
-`python bench/peers.py [--trace DIR] [--pairs 14:15,14:22] [--wisp build/wisp] [--json out.json]`
+`python bench/peers.py [--trace DIR] [--pairs 14:15,14:22] [--wisp build/wisp] [--json out.json]
+[--sparser build/release/bin/wisp_make_pair]`
 
 A figure is the whole payload (every file a sender uploads, headers and checksums included) in
 bits, divided by the number of changed elements. A peer's payload is decoded again before it
@@ -21,11 +22,14 @@ import numpy as np
 import arc3
 from bounds import BOUNDS
 from formats import FORMATS, Format, Pair, payload_bytes
+from tensor_file import parse_tensors
 from trace import Trace, add_trace_option, find_trace
 
 WISP_CODECS = ("compact", "swift", "gap", "plain")
 MERGED_STEPS = 8
 BF16_BITS = 16
+#: Of one simulated AdamW step that changes 0.18 % of the weights: bench/simulated_training.hpp.
+SPARSER_LAYERS, SPARSER_RATE = 4, 2.5e-7
 
 
 @dataclass
@@ -70,23 +74,55 @@ def measure_format(fmt: Format, pair: Pair) -> int:
     return 8 * payload_bytes(payload)
 
 
+def diff_bits(wisp: Path, codec: str, old: Path, new: Path, folder: Path) -> int:
+    """Bits of what `wisp diff` writes into an empty folder; a folder counts whole."""
+    command = [str(wisp.resolve()), "diff", str(old), str(new), "-o", str(folder / "delta")]
+    done = subprocess.run([*command, "--codec", codec], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"wisp diff --codec {codec}: {done.stderr.strip()}")
+    # A delta may be split into files, so everything the tool left behind is counted.
+    written = [path for path in folder.rglob("*") if path.is_file()]
+    if not written:
+        raise RuntimeError(f"wisp diff --codec {codec} wrote nothing")
+    return 8 * sum(path.stat().st_size for path in written)
+
+
 def measure_wisp(wisp: Path, codec: str, trace: Trace, pair: Pair) -> int:
-    """Bits of what `wisp diff` writes for two checkpoint files; a folder counts whole."""
+    """Bits of the delta between two checkpoints of the trace."""
     with tempfile.TemporaryDirectory() as folder:
         old = Path(folder) / "old.safetensors"
         new = Path(folder) / "new.safetensors"
-        delta = Path(folder) / "delta.safetensors"
+        out = Path(folder) / "out"
+        out.mkdir()
         trace.write_checkpoint(pair.old_step, old)
         trace.write_checkpoint(pair.new_step, new)
-        command = [str(wisp.resolve()), "diff", str(old), str(new), "-o", str(delta)]
-        done = subprocess.run([*command, "--codec", codec], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"wisp diff --codec {codec}: {done.stderr.strip()}")
-        # A delta may be split into files, so everything the tool left behind is counted.
-        written = [p for p in Path(folder).rglob("*") if p.is_file() and p not in (old, new)]
-        if not written:
-            raise RuntimeError(f"wisp diff --codec {codec} wrote nothing")
-        return 8 * sum(path.stat().st_size for path in written)
+        return diff_bits(wisp, codec, old, new, out)
+
+
+def measure_sparser(wisp: Path, make_pair: Path) -> dict:
+    """wisp's codecs where fewer weights change than in the trace, in the shape of Qwen3-0.6B."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [folder, str(SPARSER_LAYERS), str(SPARSER_RATE)]
+        subprocess.run([str(make_pair.resolve()), *arguments], check=True)
+        old, new = (Path(folder) / f"{name}.safetensors" for name in ("old", "new"))
+        before, after = (parse_tensors(path.read_bytes())[0] for path in (old, new))
+        changed = sum(
+            int(np.count_nonzero(before[name].bits != after[name].bits)) for name in before
+        )
+        elements = sum(tensor.bits.size for tensor in before.values())
+        del before, after
+        bits = {}
+        for codec in WISP_CODECS:
+            out = Path(folder) / codec
+            out.mkdir()
+            bits[codec] = diff_bits(wisp, codec, old, new, out)
+    return {
+        "how": f"one simulated AdamW step, wisp_make_pair FOLDER {SPARSER_LAYERS} {SPARSER_RATE}",
+        "elements": elements,
+        "changed": changed,
+        "changed_share": round(changed / elements, 6),
+        "bits_per_changed": {codec: round(size / changed, 4) for codec, size in bits.items()},
+    }
 
 
 def measure(
@@ -181,6 +217,7 @@ def main() -> None:
     add_trace_option(parser)
     parser.add_argument("--pairs", help="OLD:NEW,...; default every single step and 8 merged")
     parser.add_argument("--wisp", type=Path, help="the wisp command line tool")
+    parser.add_argument("--sparser", type=Path, help="wisp_make_pair, for a sparser pair as well")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     trace = Trace(find_trace(options.trace))
@@ -189,8 +226,12 @@ def main() -> None:
     print(f"{trace.folder}: {len(trace.names)} tensors, {trace.element_count} elements, "
           f"{min(shares):.2%} to {max(shares):.2%} changed; ratio is against full bf16\n")
     print_table(rows, spans)
+    found = to_json(rows, spans, trace)
+    if options.wisp and options.sparser:
+        found["sparser"] = measure_sparser(options.wisp, options.sparser)
+        print(f"\n{json.dumps(found['sparser'], indent=1)}")
     if options.json:
-        options.json.write_text(json.dumps(to_json(rows, spans, trace), indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ out=bench/results
 mkdir -p "$out"
 grep -m1 'model name' /proc/cpuinfo || true
 printf '\nSizes: bits per changed element, whole files\n'
-build/bench-venv/bin/python bench/peers.py --wisp build/wisp --json "$out/sizes.json"
+build/bench-venv/bin/python bench/peers.py --wisp build/wisp --sparser build/release/bin/wisp_make_pair --json "$out/sizes.json"
 printf '\nSpeed: processor time against a plain vectorised compare of the same arrays\n'
 build/release/bin/wisp_speed "${WISP_BENCH_ELEMENTS:-600000000}" "${WISP_BENCH_ROUNDS:-9}" "$out/speed.json"
 printf '\nDensities: one thread, both codecs, from nothing to everything changed\n'
 build/release/bin/wisp_density "${WISP_BENCH_DENSITY_ELEMENTS:-60000000}" 5 "$out/density.json"
+printf '\nThe whole curve: blocked, committed and bytes of a step whatever share of it changed\n'
+PYTHONPATH=build/release/python build/torch-venv/bin/python bench/density_curve.py
 printf '\nSlices: what a host of an engine that spans two fetches, against its share\n'
 build/release/bin/wisp_slices "$out/slices.json"
 printf '\nInstructions per element\n'

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codec/bit_writer.hpp"
 #include "codec/dense_decoder.hpp"
 #include "codec/sign_rotation.hpp"
 #include "codec/step_model.hpp"
@@ -54,30 +55,6 @@ void take_classes(std::span<const std::byte> block, const DtypeTraits& traits,
                                     exponent_field(traits), classes);
     classify(window, {classes, count});
 }
-
-/// Numbers of any width up to 32 bits, side by side, the lowest bit first.
-class BitWriter {
-  public:
-    explicit BitWriter(Bytes& out) : out_(out) { out_.clear(); }
-    void put(std::uint32_t number, unsigned bits) {
-        held_ |= std::uint64_t{number} << held_bits_;
-        held_bits_ += bits;
-        if (held_bits_ < 32) return;
-        append_fixed(out_, static_cast<std::uint32_t>(held_));
-        held_ >>= 32;
-        held_bits_ -= 32;
-    }
-    void finish() {
-        for (unsigned bits = 0; bits < held_bits_; bits += 8) {
-            out_.push_back(static_cast<std::byte>(held_ >> bits));
-        }
-    }
-
-  private:
-    Bytes& out_;
-    std::uint64_t held_ = 0;
-    unsigned held_bits_ = 0;
-};
 
 /// Turns capped steps into tokens, and calls behind(index, bits behind it, how many) for each that
 /// is long.
@@ -262,6 +239,7 @@ void DenseEncoder::append_steps(std::span<const std::byte> old_block,
     // Asking it of the short ones too would take as long as coding them: they all may occur.
     std::array<std::array<bool, 256>, kMaxTokenClasses> occurs{};
     for (auto& tokens : occurs) std::fill_n(tokens.begin(), kPlainTokens, true);
+    behind_.clear();
     BitWriter behind(behind_);
     for (std::size_t first = 0; first < count; first += kDenseChunk) {
         const std::size_t size = std::min(kDenseChunk, count - first);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "codec/bit_writer.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/gap_table.hpp"
 #include "codec/step_model.hpp"
@@ -21,42 +22,17 @@ double expected_bytes(const BlockChanges& changes, std::size_t element_count, bo
     return kHeaderBytes + (count * gap_bits + expected_step_bits(changes, sign_magnitude)) / 8;
 }
 
-/// Numbers of a fixed width of at most 24 bits, side by side, the lowest bit first.
-class BitPacker {
-  public:
-    BitPacker(Bytes& out, unsigned width) : out_(out), width_(width) {}
-    void put(std::uint64_t number) {
-        held_ |= number << held_bits_;
-        held_bits_ += width_;
-        if (held_bits_ < 32) return;
-        append_fixed(out_, static_cast<std::uint32_t>(held_));
-        held_ >>= 32;
-        held_bits_ -= 32;
-    }
-    void finish() {
-        for (unsigned bits = 0; bits < held_bits_; bits += 8) {
-            out_.push_back(static_cast<std::byte>(held_ >> bits));
-        }
-    }
-
-  private:
-    Bytes& out_;
-    const unsigned width_;
-    std::uint64_t held_ = 0;
-    unsigned held_bits_ = 0;
-};
-
 void put_gaps(const BlockChanges& changes, const GapShape& shape, RansWriter& rans, Bytes& out) {
     const QuotientTable table(shape.zero_chance);
-    const std::uint64_t low_mask = (std::uint64_t{1} << shape.low_bits) - 1;
-    BitPacker low_bits(out, shape.low_bits);
+    const std::uint32_t low_mask = (std::uint32_t{1} << shape.low_bits) - 1;
+    BitWriter low_bits(out);
     std::uint32_t next = 0;
     Lane lane = Lane::kPosition;
     for (const std::uint32_t position : changes.positions) {
-        const std::uint64_t gap = position - next;
+        const std::uint32_t gap = position - next;
         next = position + 1;
-        low_bits.put(gap & low_mask);
-        std::uint64_t quotient = gap >> shape.low_bits;
+        low_bits.put(gap & low_mask, shape.low_bits);
+        std::uint32_t quotient = gap >> shape.low_bits;
         for (; quotient >= table.escape; quotient -= table.escape) {
             rans.put_value(table.start[table.escape], table.frequency[table.escape], kQuotientBits,
                            lane);

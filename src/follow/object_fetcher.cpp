@@ -55,6 +55,21 @@ std::set<std::uint32_t> completed_chunks(const fs::path& path) {
 
 }  // namespace
 
+Result<void> read_exactly(const Location& from, const StoredPart& part, std::uint64_t offset,
+                          std::span<std::byte> into) {
+    const std::string key = from.key(part.key);
+    for (int attempt = 1; attempt <= kShortReads; ++attempt) {
+        auto count = from.store->read(key, offset, into);
+        if (!count && count.error().kind == ErrorKind::kNotFound) {
+            return fail(ErrorKind::kGap, fmt::format("{} is gone from the bucket", shown(key)));
+        }
+        if (!count) return std::unexpected(std::move(count).error());
+        if (*count == into.size()) return {};
+    }
+    return fail(ErrorKind::kCorrupt,
+                fmt::format("{} is shorter than its {} bytes", shown(key), part.bytes));
+}
+
 Result<Location> place_of(const Location& run, const StoredFile& file) {
     Location from = run;
     if (file.at.empty()) return from;
@@ -226,20 +241,7 @@ Result<void> ObjectFetcher::fetch_chunks(const Location& from, const StoredFile&
                 return false;
             }
             Bytes buffer(static_cast<std::size_t>(chunk.bytes));
-            const std::string key = from.key(chunk.part->key);
-            for (int attempt = 1;; ++attempt) {
-                auto count = from.store->read(key, chunk.part_offset, buffer);
-                if (!count && count.error().kind == ErrorKind::kNotFound) {
-                    return fail(ErrorKind::kGap,
-                                fmt::format("{} is gone from the bucket", shown(key)));
-                }
-                if (!count) return std::unexpected(std::move(count).error());
-                if (*count == buffer.size()) break;
-                if (attempt == kShortReads) {
-                    return fail(ErrorKind::kCorrupt, fmt::format("{} is shorter than its {} bytes",
-                                                                 shown(key), chunk.part->bytes));
-                }
-            }
+            WISP_TRY(read_exactly(from, *chunk.part, chunk.part_offset, buffer));
             WISP_TRY(write_at(out, chunk.file_offset, buffer, partial));
             counted.complete(chunk.bytes);
             return true;

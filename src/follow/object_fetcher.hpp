@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 
 #include "base/transfer_tally.hpp"
 #include "log/commit.hpp"
@@ -33,6 +34,11 @@ struct FetchCounts {
 /// Where the objects of a file lie: in the run, or in another one of its bucket. kCorrupt when that
 /// is outside.
 Result<Location> place_of(const Location& run, const StoredFile& file);
+
+/// Fills `into` with the part's bytes from `offset` on, asking again for an answer that is short.
+/// kGap when the object is gone, kCorrupt when it stays short.
+Result<void> read_exactly(const Location& from, const StoredPart& part, std::uint64_t offset,
+                          std::span<std::byte> into);
 
 class ObjectFetcher {
   public:

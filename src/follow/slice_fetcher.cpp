@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t kMostBytes = 16 << 20;  // of one request
-constexpr int kShortReads = 3;                  // a reply may be cut, which the store cannot tell
 constexpr std::uint64_t kWantedPerWasted = 64;
 
 /// Fills `into` with the file's bytes from `offset` on, out of whichever parts they lie in.
@@ -36,19 +35,7 @@ Result<void> read_range(const Location& from, const StoredFile& file, std::uint6
         }
         const auto count =
             static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), part.bytes - offset));
-        const std::string key = from.key(part.key);
-        for (int attempt = 1;; ++attempt) {
-            auto got = from.store->read(key, offset, into.first(count));
-            if (!got && got.error().kind == ErrorKind::kNotFound) {
-                return fail(ErrorKind::kGap, fmt::format("{} is gone from the bucket", shown(key)));
-            }
-            if (!got) return std::unexpected(std::move(got).error());
-            if (*got == count) break;
-            if (attempt == kShortReads) {
-                return fail(ErrorKind::kCorrupt,
-                            fmt::format("{} is shorter than its {} bytes", shown(key), part.bytes));
-            }
-        }
+        WISP_TRY(read_exactly(from, part, offset, into.first(count)));
         into = into.subspan(count);
         offset = 0;
     }

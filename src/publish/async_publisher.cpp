@@ -52,7 +52,7 @@ Result<PublishWorker::Submitted> PublishWorker::queue(const StepTicket& ticket,
     const std::lock_guard lock(mutex_);
     if (fatal_) return std::unexpected(*fatal_);
     Submitted submitted;
-    submitted.folded = waiting_.has_value();
+    submitted.folded = waiting_.has_value() || rebasing_;
     waiting_.emplace(std::move(prepared), ticket);
     --handing_;
     changed_.notify_all();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -16,6 +17,9 @@ constexpr Milliseconds kFirstPause(200);
 constexpr Milliseconds kLongestPause(30'000);
 // While somebody waits in flush(): a store that is back should be noticed before they give up.
 constexpr Milliseconds kLongestAwaitedPause(2'000);
+// How often newer steps may come in between before one is held up, so that a trainer without a
+// pause between its steps cannot keep the baseline where it is for ever.
+constexpr int kFreeRebases = 8;
 
 }  // namespace
 
@@ -197,30 +201,50 @@ void PublishWorker::drop_stranded(const Error& why) {
     waiting_.reset();
 }
 
-/// The commit is made: the waiting step is put onto it, then the baseline follows.
+/// The commit is made: what waits is put onto it, then the baseline follows. The trainer may hand
+/// over newer steps meanwhile, made from the state before, which are put onto it in their turn.
 void PublishWorker::advance(PublishReport& report) {
-    const std::lock_guard baseline(steps().baseline_mutex());
     const PreparedStep& step = sending_->step;
-    {
-        const std::lock_guard lock(mutex_);
-        if (waiting_ && step.diff.changed_elements > 0) rebase_waiting();
+    for (int tries = 0;; ++tries) {
+        if (tries < kFreeRebases) rebase_waiting();
+        const std::lock_guard baseline(steps().baseline_mutex());
+        if (tries >= kFreeRebases) rebase_waiting();
+        if (tries < kFreeRebases && needs_rebase()) continue;
+        // Where the baseline had to be fetched anew, it may be there already.
+        if (steps().at().state_seq != report.seq) steps().advance(step, report);
+        return;
     }
-    // Where the baseline had to be fetched anew, it may be there already.
-    if (steps().at().state_seq != report.seq) steps().advance(step, report);
 }
 
+bool PublishWorker::needs_rebase() const {
+    const std::lock_guard lock(mutex_);
+    const DiffReport& sent = sending_->step.diff;
+    return waiting_ && sent.changed_elements > 0 && waiting_->step.diff.base != sent.result;
+}
+
+/// With no lock on the queue: it may take as long as coding does, and submit() goes on. The
+/// baseline is still where both steps were made from, and only this thread moves it.
 void PublishWorker::rebase_waiting() {
-    if (waiting_->step.diff.base == sending_->step.diff.result) return;
-    auto rebased = without_throwing([&] { return steps().rebase(sending_->step, waiting_->step); });
+    if (!needs_rebase()) return;
+    std::optional<Queued> taken;
+    {
+        const std::lock_guard lock(mutex_);
+        taken = std::exchange(waiting_, std::nullopt);
+        rebasing_ = true;
+    }
+    auto rebased = without_throwing([&] { return steps().rebase(sending_->step, taken->step); });
+    const std::lock_guard lock(mutex_);
+    rebasing_ = false;
+    if (waiting_) return;  // a newer one holds everything
     if (rebased) {
-        waiting_->step = std::move(*rebased);
+        taken->step = std::move(*rebased);
+        waiting_ = std::move(taken);
         return;
     }
     // What it held is in the trainer's weights still; the next step brings it.
-    ledger_.miss(waiting_->ticket, rebased.error());
+    ledger_.miss(taken->ticket, rebased.error());
     last_failure_ = rebased.error();
     ++failures_;
-    waiting_.reset();
 }
 
 Result<void> PublishWorker::beat() {

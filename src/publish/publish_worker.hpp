@@ -4,8 +4,8 @@
 //
 // Three locks, taken in this order: `writer_mutex_` by the thread that talks to the store, over all
 // its requests; steps().baseline_mutex() for the weights that the next delta is made against; and
-// `mutex_` for the queue. submit() takes the last two alone, and nobody fetches or uploads with
-// one of those.
+// `mutex_` for the queue. submit() takes the last two alone, and nobody fetches, uploads or
+// codes with one of those.
 #pragma once
 
 #include <chrono>
@@ -75,6 +75,7 @@ class PublishWorker {
     Result<void> find_footing();
     Result<void> beat();
     void advance(PublishReport& report);
+    bool needs_rebase() const;
     void rebase_waiting();
     void drop_stranded(const Error& why);
     void tell(const Result<PublishReport>& result);
@@ -91,8 +92,9 @@ class PublishWorker {
     StepLedger ledger_;
     std::optional<Queued> waiting_;  // the newest step that nobody works on yet
     std::optional<Queued> sending_;
-    unsigned handing_ = 0;  // submissions under way
-    unsigned awaited_ = 0;  // callers of flush()
+    bool rebasing_ = false;  // what waited is being put onto what was committed
+    unsigned handing_ = 0;   // submissions under way
+    unsigned awaited_ = 0;   // callers of flush()
     bool needs_reconcile_ = false;
     bool stopping_ = false;
     bool ended_ = false;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "delta/delta_writer.hpp"
+
 namespace wisp::simulation {
 namespace {
 
@@ -148,6 +150,22 @@ TEST(SimulatedTraining, ModelHasTheShapeOfQwen3) {
         elements += element_count_of(tensor.info);
     }
     EXPECT_EQ(elements, 596'049'920U);
+}
+
+TEST(SimulatedTraining, SwiftTakesLessThanThirteenBitsWhereFewWeightsChange) {
+    // A third of the usual rate: one weight in five hundred and sixty changes.
+    std::vector<std::uint16_t> before(std::size_t{1} << kLog2BlockElements);
+    std::vector<std::uint16_t> after(before.size());
+    fill_pair({5, 0}, kScale, {.learning_rate = 3.1e-7F}, before, after);
+    const double share = share_changed(before, after);
+    EXPECT_NEAR(share, 0.0018, 0.0003);
+    const TensorInfo tensor = {"w", Dtype::kBf16, {before.size()}};
+    WriteWorker worker;
+    const WrittenBlock written = encode_block(
+        Codec::kSwift, tensor, {0, 0, before.size(), 2}, std::as_bytes(std::span(before)),
+        std::as_bytes(std::span(after)), {1, 2}, worker, false);
+    const double changed = share * static_cast<double>(before.size());
+    EXPECT_LT(8 * static_cast<double>(written.encoded.coded.size()) / changed, 12.6);
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // Steps whose changes are found while the trainer stands still, and coded when it has moved on.
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include "checkpoint/block_feed.hpp"
 #include "checkpoint_steps.hpp"
 #include "delta/deliver_changes.hpp"
@@ -47,6 +51,56 @@ TrainerWeights two_blocks() {
     return TrainerWeights({random_tensor("a", Dtype::kBf16, {kBlockElements + 99}, rng),
                            random_tensor("b", Dtype::kF32, {1000}, rng)});
 }
+
+/// A baseline in memory that can be held when a thread other than the test's asks for its weights.
+class HeldReplica : public Replica {
+  public:
+    std::string label() const override { return inner_->label(); }
+    const Weights* weights() const override {
+        std::unique_lock lock(mutex_);
+        if (holding_ && std::this_thread::get_id() != trainer_) {
+            arrived_ = true;
+            changed_.notify_all();
+            changed_.wait(lock, [&] { return !holding_; });
+        }
+        return inner_->weights();
+    }
+    bool in_doubt() const override { return inner_->in_doubt(); }
+    fs::path scratch() const override { return inner_->scratch(); }
+    Result<std::optional<ReplicaRecord>> load() override { return inner_->load(); }
+    Result<void> save(const ReplicaRecord& record) override { return inner_->save(record); }
+    Result<ApplyReport> apply(const std::vector<fs::path>& deltas,
+                              const ReplicaRecord& after) override {
+        return inner_->apply(deltas, after);
+    }
+    Result<void> overwrite(std::span<const MovedBlock> changes,
+                           const ReplicaRecord& after) override {
+        return inner_->overwrite(changes, after);
+    }
+    Result<void> adopt(const fs::path& folder, const ReplicaRecord& after) override {
+        return inner_->adopt(folder, after);
+    }
+    Result<void> discard() override { return inner_->discard(); }
+
+    void hold(bool held) {
+        const std::lock_guard lock(mutex_);
+        holding_ = held;
+        arrived_ = false;
+        changed_.notify_all();
+    }
+    void await_arrival() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return arrived_; });
+    }
+
+  private:
+    std::unique_ptr<Replica> inner_ = value_of(open_memory_replica());
+    std::thread::id trainer_ = std::this_thread::get_id();
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    bool holding_ = false;
+    mutable bool arrived_ = false;
+};
 
 ChangeBuffer found_between(const Weights& from, const Weights& to) {
     ChangeBuffer kept;
@@ -109,7 +163,10 @@ TEST(FoundChanges, ArePutOntoAStateThatCameBetween) {
 class Found : public ::testing::Test {
   protected:
     Found() { value_of(init_run(run_, {})); }
-    ~Found() override { store_->open(); }
+    ~Found() override {
+        baseline_->hold(false);
+        store_->open();
+    }
 
     AsyncPublisher start() {
         return value_of(
@@ -134,7 +191,7 @@ class Found : public ::testing::Test {
     std::shared_ptr<GatedStore> store_ =
         std::make_shared<GatedStore>(std::make_shared<MemoryStore>(system_clock()));
     Location run_{store_, "run", "gated:run"};
-    std::unique_ptr<Replica> baseline_ = value_of(open_memory_replica());
+    std::unique_ptr<HeldReplica> baseline_ = std::make_unique<HeldReplica>();
     PublishOptions options_;
 };
 
@@ -195,6 +252,60 @@ TEST_F(Found, StepsTooDenseToBeKeptGoTheLongWay) {
     let_go(publisher);
     EXPECT_EQ(joined(), weights.digest());
 }
+
+TEST_F(Found, SubmittingWaitsForNoCodingOfTheStepBefore) {
+    AsyncPublisher publisher = start();
+    TrainerWeights weights = two_blocks();
+    value_of(publisher.submit(weights, 0));
+    baseline_->hold(true);
+    weights.flip(0, 1);
+    value_of(publisher.submit(weights, 1));
+    baseline_->await_arrival();  // about to be coded
+    weights.flip(0, 2);
+    EXPECT_FALSE(value_of(publisher.submit(weights, 2)).folded);
+    weights.flip(0, 3);
+    EXPECT_TRUE(value_of(publisher.submit(weights, 3)).folded);
+    baseline_->hold(false);
+    let_go(publisher);
+    EXPECT_EQ(joined(), weights.digest());
+}
+
+class FoundRebase : public Found, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(FoundRebase, SubmittingWaitsForNoStepThatIsPutOntoTheOneBefore) {
+    const bool dense = GetParam();
+    if (dense) options_.change_buffer_bytes = 0;
+    AsyncPublisher publisher = start();
+    TrainerWeights weights = two_blocks();
+    const auto train = [&](std::size_t at) {
+        if (dense) weights.flip_all();
+        weights.flip(0, at);
+    };
+    value_of(publisher.submit(weights, 0));
+    train(1);
+    hold(publisher, weights, 1);
+    train(2);
+    EXPECT_FALSE(value_of(publisher.submit(weights, 2)).folded);
+    baseline_->hold(true);
+    store_->open();
+    baseline_->await_arrival();  // committed; the one that waits is about to be put onto it
+    train(3);
+    EXPECT_TRUE(value_of(publisher.submit(weights, 3)).folded);
+    train(4);
+    EXPECT_TRUE(value_of(publisher.submit(weights, 4)).folded);
+    baseline_->hold(false);
+    value_of(publisher.flush());
+    EXPECT_EQ(joined(), weights.digest());
+    const auto log = value_of(read_log(run_, 10, {}));
+    EXPECT_EQ(log.front().step, 4U);
+    EXPECT_EQ(log.size(), 4U) << "the fence, and steps 0, 1 and 4";
+    train(5);
+    value_of(publisher.submit(weights, 5));
+    value_of(publisher.flush());
+    EXPECT_EQ(joined(), weights.digest());
+}
+
+INSTANTIATE_TEST_SUITE_P(Densities, FoundRebase, ::testing::Bool());
 
 }  // namespace
 }  // namespace wisp::testing
