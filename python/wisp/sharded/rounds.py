@@ -43,11 +43,11 @@ from .round_messages import (
     parse_base,
     parse_call,
     parse_delivery,
-    parse_verdict,
     write_delivery,
     write_message,
 )
 from .step_queue import Round, StepQueue
+from .verdicts import Verdicts
 
 logger = logging.getLogger("wisp")
 
@@ -96,12 +96,9 @@ class ShardRounds:
         self._log2 = log2
         self._scratch = scratch
         self._whole = whole
-        self._unseen: int | None = None  # a round whose verdict this rank has missed
-        self._landing: str | None = None  # the state of a step that may have been committed
-        self._lost = False  # the blocks here are not what they should be
+        self._verdicts = Verdicts(ranks.keys, writer)
         self._renew = False
         self._renewing = threading.Lock()  # around _renew
-        self._closed = 0  # rank 0: the last round that it gave the verdict on
 
     def silent_ranks(self) -> set[int]:
         """Those that were waited for in vain, and have not come back."""
@@ -119,7 +116,7 @@ class ShardRounds:
         round_ = Round(number, step, told.call, deadline, started)
         if round_.call is not None:
             self._queue.join()  # rank 0 is done with the step before, and so is this rank, nearly
-            self._catch_up_verdict()
+            self._verdicts.catch_up()
         else:
             self._queue.drop(self._is_folded)
         try:
@@ -154,7 +151,7 @@ class ShardRounds:
         round_.found = self._writer.finish()
 
     def _call(self, number: int, step: int) -> None:
-        self._keys.forget(self._closed)
+        self._keys.forget(self._verdicts.closed)
         call = None
         if self._queue.busy():
             # What it stands on is not known before the step on its way is through. One that waits
@@ -174,7 +171,7 @@ class ShardRounds:
         try:
             return self._committer.call(step, self._whole)
         except Error as error:
-            self._say_verdict(number, Refused(RankFailure.of(error)))
+            self._verdicts.say(number, Refused(RankFailure.of(error)))
             return None
 
     def _receive_call(self, number: int, step: int, deadline: float) -> StepCall:
@@ -183,7 +180,7 @@ class ShardRounds:
         late = closed is not None and int(closed) >= number and self._keys.get(verdict) is None
         call = {0: f"{number}/call"}
         missing = [] if late else self._presence.wait(number, call, deadline, unless=verdict)
-        self._raise_refusal(verdict)
+        self._verdicts.raise_refusal(verdict)
         self._presence.note_silent(missing)
         if late or missing:
             raise UnavailableError(
@@ -193,15 +190,10 @@ class ShardRounds:
             )
         return parse_call(self._keys.get(f"{number}/call") or b"")
 
-    def _catch_up_verdict(self) -> None:
-        """A verdict that this rank missed: it was given before it was told what to stand on."""
-        if self._unseen is not None:
-            self._read_verdict(self._unseen)
-
     def _stand_on(self, base: str | None) -> None:
         """Brings this rank's blocks to the state that the call stands on."""
-        landing, self._landing = self._landing, None
-        if base is None or (self._writer.base == base and not self._lost):
+        landing, self._verdicts.landing = self._verdicts.landing, None
+        if base is None or (self._writer.base == base and not self._verdicts.lost):
             return
         if landing == base:
             # The answer to the commit was lost; the commit was not.
@@ -213,7 +205,7 @@ class ShardRounds:
             if state != base:
                 raise WrongBaseError(f"rank {self.rank}: the run is not where rank 0 says it is")
             self._writer.adopt(folder, state)
-            self._lost = False
+            self._verdicts.lost = False
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -227,7 +219,7 @@ class ShardRounds:
         # leaves the group whole. Rank 0 gives up first, and says so.
         patience = round_.deadline + (0 if self.rank == 0 else self._timeout)
         missing = self._presence.wait(round_.number, keys, patience, unless=verdict)
-        self._raise_refusal(verdict)
+        self._verdicts.raise_refusal(verdict)
         if missing:
             raise self._presence.overdue(missing, round_.step, self._timeout)
         if renewing:
@@ -246,7 +238,7 @@ class ShardRounds:
                 self._keys.put(round_.key("manifest", self.rank), write_delivery(told))
             else:
                 self._note_renewal(self._exchange.broken)
-                self._say_verdict(round_.number, Refused(told), closing=not round_.waits)
+                self._verdicts.say(round_.number, Refused(told), closing=not round_.waits)
         if isinstance(error, Error):
             return error
         return exception_of("internal", f"rank {self.rank}: {error}")
@@ -297,12 +289,12 @@ class ShardRounds:
         else:
             call = self._await_base(round_)
         if call is None:
-            self._raise_refusal(round_.key("verdict"))
+            self._verdicts.raise_refusal(round_.key("verdict"))
             return None
         kept, round_.kept, round_.call = round_.kept, None, call
         assert kept is not None
         try:
-            self._catch_up_verdict()
+            self._verdicts.catch_up()
             self._stand_on(_native.call_base(call))
             self._find(round_, call, kept)
         except Exception as error:
@@ -314,7 +306,7 @@ class ShardRounds:
         verdict = round_.key("verdict")
         base = {0: round_.key("base")}
         if self._presence.wait(round_.number, base, patience, unless=verdict):
-            self._raise_refusal(verdict)
+            self._verdicts.raise_refusal(verdict)
             self._presence.note_silent([0])
             raise UnavailableError(f"rank 0 did not say what step {round_.step} stands on")
         return parse_base(self._keys.get(base[0]) or b"").call
@@ -328,10 +320,10 @@ class ShardRounds:
         self._keys.put(round_.key("manifest", self.rank), write_delivery(manifest))
         patience = time.monotonic() + 2 * self._timeout + _COMMIT_SECONDS
         if self._keys.wait([round_.key("verdict")], patience):
-            self._unseen = round_.number
+            self._verdicts.unseen = round_.number
             self._presence.note_silent([0])
             raise UnavailableError(f"rank 0 did not say what became of step {round_.step}")
-        return self._required(self._read_verdict(round_.number))
+        return self._verdicts.required(self._verdicts.read(round_.number))
 
     def _commit(self, round_: Round, call: str, manifest: bytes) -> Committed:
         """Rank 0: all manifests, the commit, the verdict."""
@@ -344,14 +336,14 @@ class ShardRounds:
             verdict = Committed(report, self._committer.anchor_call())
         except Exception as raised:
             error = raised if isinstance(raised, Error) else exception_of("internal", repr(raised))
-            self._landing = self._committer.landing
-            verdict = Refused(RankFailure.of(error), self._landing)
+            self._verdicts.landing = self._committer.landing
+            verdict = Refused(RankFailure.of(error), self._verdicts.landing)
             if isinstance(error, GapError):
                 self._whole = True
-            if self._landing is None:
+            if self._verdicts.landing is None:
                 self._writer.drop()
-        self._say_verdict(round_.number, verdict)
-        return self._required(verdict)
+        self._verdicts.say(round_.number, verdict)
+        return self._verdicts.required(verdict)
 
     def _gather(self, round_: Round, what: str, own: bytes) -> list[bytes]:
         others = [rank for rank in range(len(self._world)) if rank != 0]
@@ -393,41 +385,3 @@ class ShardRounds:
                 self._keys.put(round_.key("anchor", self.rank), failed)
             logger.warning("wisp: no anchor of step %d: %s", round_.step, error)
             return 0
-
-    # --- verdicts
-
-    def _say_verdict(self, number: int, verdict: Verdict, *, closing: bool = True) -> None:
-        """closing: there is none before it that ranks may still take part in."""
-        self._keys.put(f"{number}/verdict", write_message(verdict))
-        if closing:
-            self._closed = number
-            self._keys.put("closed", str(number).encode())
-
-    def _read_verdict(self, number: int) -> Verdict | None:
-        """Acts on the verdict of a round that this rank delivered a manifest for."""
-        told = self._keys.get(f"{number}/verdict")
-        self._unseen = None
-        if told is None:
-            return None
-        verdict = parse_verdict(told)
-        if isinstance(verdict, Committed):
-            self._writer.advance(verdict.report.state)
-        else:
-            self._landing = verdict.landing
-            if self._landing is None:
-                self._writer.drop()
-        return verdict
-
-    def _raise_refusal(self, key: str) -> None:
-        told = self._keys.get(key)
-        if told is not None:
-            self._required(parse_verdict(told))
-
-    def _required(self, verdict: Verdict | None) -> Committed:
-        """The verdict of a step that was committed; raises why it was not."""
-        if isinstance(verdict, Refused):
-            self._lost = self._lost or verdict.failure.error_kind == WrongBaseError.kind
-            raise verdict.failure.as_exception()
-        if verdict is None:
-            raise UnavailableError("the verdict on this step is gone; the next step brings it")
-        return verdict
