@@ -192,8 +192,8 @@ int run(const StatusArguments& arguments) {
     } else if (arguments.check && !arguments.common.quiet) {
         print_check(status->verdict, false, &*status);
     } else if (!arguments.common.quiet) {
-        const Pager pager(arguments.common);
-        print_status(arguments.run, *status, arguments.trust);
+        show_paged(arguments.common,
+                   [&] { print_status(arguments.run, *status, arguments.trust); });
     }
     return arguments.check ? static_cast<int>(status->verdict.severity) : 0;
 }
