@@ -16,9 +16,10 @@
 
 namespace wisp {
 
-enum class Verdict { kPass, kWarn, kFail, kSkipped };
+/// Undecided is what the store gave no answer to, which proves nothing against it.
+enum class Verdict { kPass, kWarn, kFail, kSkipped, kUndecided };
 
-/// "pass", "warn", "fail" or "skipped". Stable across releases.
+/// "pass", "warn", "fail", "skipped" or "undecided". Stable across releases.
 std::string_view name_of(Verdict verdict);
 
 struct Finding {
@@ -30,8 +31,13 @@ struct Finding {
 
 struct DoctorReport {
     std::vector<Finding> findings;
-    /// Several writers are safe from each other. False: use the store with one writer only.
+    /// Several writers are safe from each other. False, unless undecided: use the store with one
+    /// writer only.
     bool exclusive_create = false;
+    /// A conditional write was seen to break its promise, or the store has none.
+    bool convicted = false;
+    /// A finding is kUndecided: examine it again when the store answers.
+    bool undecided = false;
     /// Rounds in which several writers raced to create one object. Of a fault that shows in one
     /// round of n, 3 n rounds miss one examination in twenty.
     std::uint64_t races = 0;
@@ -40,7 +46,7 @@ struct DoctorReport {
 };
 
 struct DoctorOptions {
-    /// Fewer and smaller races, and no large object.
+    /// Fewer and shorter races, and no object of several parts.
     bool quick = false;
     Progress progress = {};     // counts probes, not bytes
     std::stop_token stop = {};  // ends it early: wisp/control.hpp
