@@ -86,15 +86,14 @@ class Answer {
 
     /// `lead` stands before each value on the line already.
     void offer_values(const CLI::Option& option, const std::string& lead, bool shows_lead) {
-        const auto words = words_of(option);
+        const std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
+        const auto words = type == "N|auto" ? std::vector<std::string>{"auto"} : words_of(option);
         const std::string begun = typed_.substr(lead.size());
         for (const std::string& word : words) {
             if (word.starts_with(begun))
                 found_.words.push_back({(shows_lead ? lead : "") + word, ""});
         }
         if (!words.empty()) return;
-        const std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
-        if (type == "N|auto") return offer("auto", "");
         if (kFreeValues.contains(type)) return;
         const bool folders = kFolderValues.contains(type) ||
                              (option.get_positional() && kFolderNames.contains(option.get_name()));

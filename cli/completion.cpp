@@ -33,6 +33,8 @@ _wisp() {
     local -a lines items
     local line
     lines=("${(@f)$("$words[1]" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    # Behind "--into=" a path begins, not the word.
+    [[ $lines[1] != :words && $words[CURRENT] == --*=* ]] && compset -P 1 '*='
     case $lines[1] in
         :files) _files; return ;;
         :folders) _files -/; return ;;
@@ -49,11 +51,18 @@ else compdef _wisp wisp; fi
 constexpr const char* kFish = R"(function __wisp_complete
     set -l words (commandline -opc) (commandline -ct)
     set -l answer ($words[1] __complete $words[2..-1] 2>/dev/null)
+    # Behind "--into=" a path begins, not the word.
+    set -l lead (string match -r -- '^--[^=]+=' $words[-1])
+    set -l begun (string replace -r -- '^--[^=]+=' '' $words[-1])
     switch "$answer[1]"
         case ':files'
-            __fish_complete_path (commandline -ct)
+            for path in (__fish_complete_path "$begun")
+                printf '%s%s\n' "$lead" $path
+            end
         case ':folders'
-            __fish_complete_directories (commandline -ct) ''
+            for path in (__fish_complete_directories "$begun" '')
+                printf '%s%s\n' "$lead" $path
+            end
         case '*'
             printf '%s\n' $answer[2..-1]
     end

@@ -83,6 +83,7 @@ void DriveReporter::tell_head(const CommitSummary& head, std::int64_t age_ms) {
     waiting_ = false;
     run_fault_.reset();
     if (metrics_) metrics_->on_head(head, age_ms);
+    service_.tell(fmt::format("bringing servers to step {}, seq {}", head.step, head.seq));
     write({{"event", "published"},
            {"seq", head.seq},
            {"epoch", head.epoch},
@@ -102,6 +103,7 @@ void DriveReporter::tell(const EngineReport& report) {
     for (const std::string& fault : report.faults) {
         complain(fmt::format("{} tells: {}", report.url, fault));
     }
+    service_.tell(report.error ? report.error->text : line_of(report));
     if (report.error) {
         complain(fmt::format("{}; going on", report.error->text));
     } else if (!common_.json && !common_.quiet) {
@@ -114,7 +116,10 @@ void DriveReporter::tell_run_fault(const Error& error) {
     const std::scoped_lock lock(mutex_);
     if (run_fault_ && run_fault_->text == error.text) return;
     run_fault_ = error;
+    // When it is well again, that is told.
+    waiting_ = false;
     ++faults_;
+    service_.tell(error.text);
     write({{"event", "fault"}, {"error", name_of(error.kind)}, {"message", error.text}});
     complain(fmt::format("{}; going on", error.text));
 }
@@ -124,6 +129,8 @@ void DriveReporter::tell_waiting(const std::optional<CommitSummary>& head, std::
     run_fault_.reset();
     if (metrics_ && head) metrics_->on_head(*head, age_ms);
     if (!std::exchange(waiting_, true)) {
+        service_.tell(head ? fmt::format("waiting after step {}, seq {}", head->step, head->seq)
+                           : "waiting for the first step");
         write({{"event", "waiting"}, {"step", head ? Json(head->step) : Json()}});
     }
     if (common_.json || !draws_live_line(common_)) return;

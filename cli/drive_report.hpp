@@ -13,6 +13,7 @@
 #include "event_log.hpp"
 #include "metrics.hpp"
 #include "output.hpp"
+#include "systemd_notice.hpp"
 
 namespace wisp::cli {
 
@@ -41,6 +42,7 @@ class DriveReporter {
     std::string run_;
     std::unique_ptr<MetricsEndpoint> metrics_;
     std::optional<EventLog> log_;
+    ServiceNotice service_;
     std::mutex mutex_;
     std::optional<Error> run_fault_;
     std::uint64_t moves_ = 0;

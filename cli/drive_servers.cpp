@@ -10,6 +10,7 @@
 #include "event_log.hpp"
 #include "metrics.hpp"
 #include "process_stop.hpp"
+#include "systemd_notice.hpp"
 
 namespace wisp::cli {
 namespace {
@@ -156,7 +157,11 @@ Result<int> drive(const DriveOrder& order, const DriveArguments& servers) {
     auto access = open_run(order.run, order.trust, order.common);
     if (!access) return std::unexpected(std::move(access).error());
     auto watch = RunWatch::open(access->where, access->options);
-    if (!watch) return std::unexpected(std::move(watch).error());
+    if (!watch) {
+        // A service manager starts it again; what waits for it meanwhile goes on.
+        if (watch.error().kind == ErrorKind::kUnavailable) ServiceNotice().tell(watch.error().text);
+        return std::unexpected(std::move(watch).error());
+    }
     auto reporter = make_reporter(order);
     if (!reporter) return std::unexpected(std::move(reporter).error());
     EngineOptions options = engine_options(order, servers, *access);

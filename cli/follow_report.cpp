@@ -29,10 +29,18 @@ std::string_view name_of(FollowEvent::Kind kind) {
 }
 
 nlohmann::ordered_json event_json(const FollowEvent& event) {
-    nlohmann::ordered_json json = {{"event", name_of(event.kind)},  {"seq", event.seq},
-                                   {"epoch", event.epoch},          {"step", event.step},
-                                   {"head_seq", event.head_seq},    {"lag_steps", event.lag_steps},
-                                   {"state", to_text(event.state)}, {"stale", event.expired}};
+    nlohmann::ordered_json json = {{"event", name_of(event.kind)},
+                                   {"seq", event.seq},
+                                   {"epoch", event.epoch},
+                                   {"step", nullptr},
+                                   {"head_seq", event.head_seq},
+                                   {"lag_steps", event.lag_steps},
+                                   {"state", nullptr},
+                                   {"stale", event.expired}};
+    if (event.state != StateDigest{}) {
+        json["step"] = event.step;
+        json["state"] = to_text(event.state);
+    }
     if (event.unproven) json["unproven"] = true;
     if (is_move(event)) {
         json["fetched_bytes"] = event.fetched_bytes;
@@ -106,14 +114,16 @@ void FollowReporter::finish(const FollowReport& report, bool stopped, double sec
     clear_progress();
     const ReplicaRecord& at = report.at;
     if (common_.json) {
+        const bool has_state = at.state_seq != 0;
+        using Json = nlohmann::ordered_json;
         print_json({{"verb", verb_},
                     {"ok", true},
                     {"run", at.run},
-                    {"step", at.step},
+                    {"step", has_state ? Json(at.step) : Json()},
                     {"seq", at.seq},
                     {"epoch", at.epoch},
-                    {"state", to_text(at.state)},
-                    {"has_state", at.state_seq != 0},
+                    {"state", has_state ? Json(to_text(at.state)) : Json()},
+                    {"has_state", has_state},
                     {"head_seq", report.head_seq},
                     {"lag_steps", report.lag_steps},
                     {"reached_until", report.reached_until},

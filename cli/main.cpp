@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "candidates.hpp"
 #include "live_line.hpp"
@@ -91,6 +92,11 @@ int run(int argc, char** argv) {
             parser, error, {argv + 1, static_cast<std::size_t>(std::max(argc - 1, 0))});
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "wisp: out of memory; use fewer --threads or a larger machine\n");
+        return 1;
+    } catch (const std::system_error& error) {
+        // fmt, of a full disk: main() says so.
+        if (std::ferror(stdout) != 0) return 1;
+        fmt::print(stderr, "wisp: {}; please report this as a bug\n", error.what());
         return 1;
     } catch (const std::exception& error) {
         fmt::print(stderr, "wisp: {}; please report this as a bug\n", error.what());

@@ -91,9 +91,16 @@ constexpr std::array kFaults = {
     ErrorKind::kUnavailable, ErrorKind::kConflict, ErrorKind::kForked,    ErrorKind::kGap,
     ErrorKind::kNoRun,       ErrorKind::kNoSpace};
 
-bool is_verify_failure(ErrorKind kind) {
+bool may_be_verify_failure(ErrorKind kind) {
     return kind == ErrorKind::kCorrupt || kind == ErrorKind::kWrongBase ||
            kind == ErrorKind::kDenied || kind == ErrorKind::kForked;
+}
+
+/// What was read is not what it should be. A store that refuses to be read, with credentials that
+/// have expired, says nothing of the kind.
+bool is_verify_failure(const FollowEvent& event) {
+    return may_be_verify_failure(event.fault_kind) &&
+           (event.fault_kind != ErrorKind::kDenied || event.distrusted);
 }
 
 class Endpoint : public MetricsEndpoint {
@@ -140,7 +147,7 @@ class Endpoint : public MetricsEndpoint {
         if (joined || event.kind == FollowEvent::Kind::kApplied) moved(event, joined);
         if (event.kind != FollowEvent::Kind::kFault) return;
         faults(event.fault_kind).Increment();
-        if (is_verify_failure(event.fault_kind)) verify_failures(event.fault_kind)->Increment();
+        if (is_verify_failure(event)) verify_failures(event.fault_kind)->Increment();
     }
 
     void on_head(const CommitSummary& head, std::int64_t age_ms) override {
@@ -203,7 +210,7 @@ class Endpoint : public MetricsEndpoint {
     }
 
     prom::Counter& faults(ErrorKind kind) {
-        if (is_verify_failure(kind)) verify_failures(kind);
+        if (may_be_verify_failure(kind)) verify_failures(kind);
         return families_.counter("wisp_faults_total", "Failures that were worked around",
                                  reason_of(kind));
     }

@@ -13,6 +13,7 @@ namespace {
 struct Process {
     std::stop_source stop;
     std::atomic<int> met = 0;
+    std::atomic<bool> leaves_interrupts = false;
     sigset_t first_mask{};
 };
 
@@ -35,6 +36,7 @@ void wait_for(const sigset_t& awaited) {
     for (;;) {
         int number = 0;
         if (::sigwait(&awaited, &number) != 0) continue;
+        if (number == SIGINT && process().leaves_interrupts) continue;
         if (process().stop.stop_requested()) end_by(number);
         process().met = number;
         process().stop.request_stop();
@@ -62,6 +64,10 @@ std::stop_token process_stop() {
 
 int signal_met() {
     return process().met;
+}
+
+void leave_interrupts_to_child(bool leave) {
+    process().leaves_interrupts = leave;
 }
 
 const sigset_t& first_signal_mask() {

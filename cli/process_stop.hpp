@@ -16,6 +16,8 @@ inline bool interrupted() {
 }
 /// The signal that stopped it; 0: none has.
 int signal_met();
+/// While a child reads the keys of the terminal, Ctrl-C is for it alone, as git has it.
+void leave_interrupts_to_child(bool leave);
 /// Which signals were blocked when this process began, for those that it starts.
 const sigset_t& first_signal_mask();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "diagnostics.hpp"
 #include "live_line.hpp"
@@ -156,11 +157,11 @@ class Watching {
 
     /// On a terminal, in place; elsewhere only what is worth a line of a log.
     void tell_waiting(const std::string& what) {
-        if (arguments_.common.quiet || waiting_for_ == what) return;
-        waiting_for_ = what;
-        if (draws_live_line(arguments_.common)) {
-            draw_text(what);
-        } else if (!fs::exists(root_)) {
+        if (arguments_.common.quiet) return;
+        // Each time: whatever was told meanwhile has taken the line away.
+        if (draws_live_line(arguments_.common)) draw_text(what);
+        if (std::exchange(waiting_for_, what) == what) return;
+        if (!draws_live_line(arguments_.common) && !fs::exists(root_)) {
             tell(Level::kInfo, "publish", what);
         }
     }

@@ -108,8 +108,9 @@ class Canvas {
     std::string elements_ = "\n";
 };
 
+/// 0 also where it is unknown.
 std::uint64_t number(const Json& json, const char* name) {
-    return json[name].get<std::uint64_t>();
+    return json[name].is_null() ? 0 : json[name].get<std::uint64_t>();
 }
 
 double ratio(double x, double y) {
@@ -154,7 +155,8 @@ void draw_figures(Canvas& canvas, const Json& all) {
         {"weights changed per step",
          fmt::format("{:.3f} %", 100 * ratio(static_cast<double>(totals.changed),
                                              static_cast<double>(totals.elements)))},
-        {"a late joiner reads", human_bytes(number(run, "join_bytes"))},
+        {"a late joiner reads",
+         run["join_bytes"].is_null() ? "unknown" : human_bytes(number(run, "join_bytes"))},
     }};
     for (std::size_t i = 0; i < figures.size(); ++i) {
         const double x = 40 + static_cast<double>(i) * (kRight - 40) / figures.size();

@@ -91,17 +91,19 @@ Json RunView::overview() const {
                  {"head_step", nullptr},
                  {"head_age_ms", nullptr},
                  {"interval_ms", nullptr},
-                 {"replicas", replicas_.size()},
-                 {"lag_steps", 0}};
+                 {"replicas", nullptr},
+                 {"lag_steps", nullptr}};
     if (const auto usual = usual_interval_ms(judged_commits())) json["interval_ms"] = *usual;
     if (status_.head) {
         json["head_step"] = status_.head->step;
         json["head_age_ms"] = status_.head_age_ms + steady_ms() - *status_ms_;
     }
+    if (!replicas_ms_) return json;
     std::uint64_t lag = 0;
     for (const ReplicaHealth& replica : replicas_) {
         if (replica.summary.status != "stopped") lag = std::max(lag, replica.summary.lag_steps);
     }
+    json["replicas"] = replicas_.size();
     json["lag_steps"] = lag;
     return json;
 }
@@ -112,7 +114,7 @@ Result<Json> RunView::head() {
     if (auto there = require_data(); !there) return std::unexpected(there.error());
     const std::int64_t since = status_ms_ ? steady_ms() - *status_ms_ : 0;
     return Json{{"head_seq", lines_.empty() ? 0 : lines_.back().commit.seq},
-                {"head_age_ms", status_.head ? status_.head_age_ms + since : 0},
+                {"head_age_ms", status_.head ? Json(status_.head_age_ms + since) : Json(nullptr)},
                 {"expired", status_.expired},
                 {"verdict", verdict_json(verdict())},
                 {"trouble", trouble_json()},
@@ -133,21 +135,29 @@ Result<Json> RunView::run() {
                  {"head_step", nullptr},
                  {"interval_ms", nullptr},
                  {"floor_seq", status_.floor_seq},
-                 {"full_bytes", full_bytes_ != 0 ? full_bytes_ : 2 * elements},
+                 {"full_bytes", nullptr},
                  {"full_bytes_from", full_bytes_ != 0 ? "anchor"
                                      : elements != 0  ? "estimate"
                                                       : "unknown"},
-                 {"total_elements", elements},
+                 {"total_elements", nullptr},
                  {"anchors", Json::array()},
                  {"merged_deltas", Json::array()},
                  {"branches", status_.branches},
                  {"stored_objects", nullptr},
                  {"stored_bytes", nullptr},
-                 {"join_objects", status_.join_objects},
-                 {"join_bytes", status_.join_bytes},
+                 {"join_objects", nullptr},
+                 {"join_bytes", nullptr},
                  {"exponents", !options_.work.empty()},
                  {"made_ms", access_.options.clock->now_ms()}};
     json.update(*newest);
+    if (status_.joinable) {
+        json["join_objects"] = status_.join_objects;
+        json["join_bytes"] = status_.join_bytes;
+    }
+    if (elements != 0) json["total_elements"] = elements;
+    if (full_bytes_ != 0 || elements != 0) {
+        json["full_bytes"] = full_bytes_ != 0 ? full_bytes_ : 2 * elements;
+    }
     if (status_.head) json["head_step"] = status_.head->step;
     if (const auto usual = usual_interval_ms(judged_commits())) json["interval_ms"] = *usual;
     if (counted_ms_) {

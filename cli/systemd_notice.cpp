@@ -8,10 +8,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
+
+#include "wisp/result.hpp"
 
 namespace wisp::cli {
+namespace {
 
-void notify_systemd(std::string_view lines) {
+constexpr std::size_t kLongestStatus = 300;
+
+void send_lines(const std::string& lines) {
     const char* const named = std::getenv("NOTIFY_SOCKET");
     const std::string path = named != nullptr ? named : "";
     sockaddr_un address{};
@@ -28,6 +34,14 @@ void notify_systemd(std::string_view lines) {
     (void)::sendto(socket, lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                    reinterpret_cast<const sockaddr*>(&address), length);
     ::close(socket);
+}
+
+}  // namespace
+
+void ServiceNotice::tell(std::string_view status) {
+    std::string lines = "STATUS=" + printable(status.substr(0, kLongestStatus));
+    if (!std::exchange(ready_, true)) lines += "\nREADY=1";
+    send_lines(lines);
 }
 
 }  // namespace wisp::cli

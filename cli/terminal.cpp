@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdio_ext.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "process_stop.hpp"
@@ -101,16 +104,20 @@ pid_t start_pager(const std::string& command, int reads) {
     return problem == 0 ? child : -1;
 }
 
-}  // namespace
+/// While it stands, what is printed goes to a pager, where there is one.
+class Pager {
+  public:
+    explicit Pager(const Common& common);
+    Pager(const Pager&) = delete;
+    Pager& operator=(const Pager&) = delete;
+    /// Waits until the reader has seen enough.
+    ~Pager();
+    bool was_left() const { return reader_ > 0 && std::ferror(stdout) != 0; }
 
-std::string coloured(Colour colour, const std::string& text) {
-    return stdout_shows_colours() ? in_colour(colour, text) : text;
-}
-
-std::string coloured_on_stderr(Colour colour, const std::string& text) {
-    static const bool shows = shows_colours(STDERR_FILENO);
-    return shows ? in_colour(colour, text) : text;
-}
+  private:
+    pid_t reader_ = -1;
+    int terminal_ = -1;  // what stdout was
+};
 
 Pager::Pager(const Common& common) {
     if (common.json || common.quiet || ::isatty(STDOUT_FILENO) != 1) return;
@@ -127,6 +134,8 @@ Pager::Pager(const Common& common) {
         ::dup2(ends[1], STDOUT_FILENO);
         // Who has seen enough may leave in the middle.
         std::signal(SIGPIPE, SIG_IGN);
+        // less takes Ctrl-C for itself; ending before it would leave two to read the keys.
+        leave_interrupts_to_child(true);
     }
     ::close(ends[1]);
 }
@@ -134,10 +143,34 @@ Pager::Pager(const Common& common) {
 Pager::~Pager() {
     if (reader_ <= 0) return;
     std::fflush(stdout);
+    // What nobody reads any more would come out at the terminal.
+    ::__fpurge(stdout);
     std::clearerr(stdout);
     ::dup2(terminal_, STDOUT_FILENO);
     ::close(terminal_);
     while (::waitpid(reader_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    leave_interrupts_to_child(false);
+}
+
+}  // namespace
+
+std::string coloured(Colour colour, const std::string& text) {
+    return stdout_shows_colours() ? in_colour(colour, text) : text;
+}
+
+std::string coloured_on_stderr(Colour colour, const std::string& text) {
+    static const bool shows = shows_colours(STDERR_FILENO);
+    return shows ? in_colour(colour, text) : text;
+}
+
+void show_paged(const Common& common, const std::function<void()>& print) {
+    const Pager pager(common);
+    try {
+        print();
+    } catch (const std::system_error&) {
+        // From fmt, when stdout takes no more: the reader has left in the middle.
+        if (!pager.was_left()) throw;
     }
 }
 

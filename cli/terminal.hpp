@@ -1,8 +1,7 @@
 // What a terminal can do that a file or a pipe cannot: colours and a pager.
 #pragma once
 
-#include <sys/types.h>
-
+#include <functional>
 #include <string>
 
 #include "output.hpp"
@@ -16,19 +15,9 @@ enum class Colour { kBold, kDim, kRed, kGreen, kYellow };
 std::string coloured(Colour colour, const std::string& text);
 std::string coloured_on_stderr(Colour colour, const std::string& text);
 
-/// While it stands, what is printed is shown by a pager, if stdout is a terminal: $WISP_PAGER,
-/// $PAGER, or less, which shows at once what fits. "cat", or nothing, is none.
-class Pager {
-  public:
-    explicit Pager(const Common& common);
-    Pager(const Pager&) = delete;
-    Pager& operator=(const Pager&) = delete;
-    /// Waits until the reader has seen enough.
-    ~Pager();
-
-  private:
-    pid_t reader_ = -1;
-    int terminal_ = -1;  // what stdout was
-};
+/// What `print` prints is shown by a pager, if stdout is a terminal: $WISP_PAGER, $PAGER, or less,
+/// which shows at once what fits. "cat", or nothing, is none. Returns when the pager has been left;
+/// what was not looked at by then is no failure. Ctrl-C meanwhile is for the pager alone.
+void show_paged(const Common& common, const std::function<void()>& print);
 
 }  // namespace wisp::cli

@@ -74,7 +74,8 @@ int run(const ApplyArguments& arguments) {
     }
     if (arguments.common.quiet) return 0;
     if (report->deltas_skipped > 0) {
-        fmt::print("{} of the deltas were in the base already\n", report->deltas_skipped);
+        fmt::print("{} of the deltas {} in the base already\n", report->deltas_skipped,
+                   report->deltas_skipped == 1 ? "was" : "were");
     }
     fmt::print("{}: {} changed by {}, {}\n", printable(output),
                counted(report->changed_elements, "element"),

@@ -60,16 +60,17 @@ void print_differences(const Common& common, const FileReport& delta, double sec
         return;
     }
     if (common.quiet) return;
-    const Pager pager(common);
     if (same) {
         fmt::print("no differences in {}\n", counted(delta.total_elements, "element"));
         return;
     }
-    fmt::print("{} of {} changed ({:.3f} %) in {}\n", human_count(delta.changed_elements),
-               counted(delta.total_elements, "element"),
-               100 * ratio(delta.changed_elements, delta.total_elements),
-               counted(delta.tensors.size(), "tensor"));
-    print_layers(delta);
+    show_paged(common, [&] {
+        fmt::print("{} of {} changed ({:.3f} %) in {}\n", human_count(delta.changed_elements),
+                   counted(delta.total_elements, "element"),
+                   100 * ratio(delta.changed_elements, delta.total_elements),
+                   counted(delta.tensors.size(), "tensor"));
+        print_layers(delta);
+    });
 }
 
 /// Without a file to write: shows what changed.

@@ -119,19 +119,23 @@ class Audience {
         if (!done) reporter_->tell_failed_command(done.error());
     }
 
+    /// Of a follower that cannot even begin. A service manager starts it again; what waits for it
+    /// at the start of the machine goes on meanwhile.
+    void tell_unreachable(const Error& error) {
+        if (error.kind == ErrorKind::kUnavailable) service_.tell(error.text);
+    }
+
   private:
     Audience(const FollowArguments& arguments, fs::path place, FollowReporter& reporter)
         : arguments_(&arguments), place_(std::move(place)), reporter_(&reporter) {}
 
-    /// Ready is a replica that holds a step, or has found that there is none yet: that can take
-    /// hours, for which no machine should wait with its start.
+    /// Ready is a replica that holds a step, has found that there is none yet, or cannot find out:
+    /// that can take hours, for which no machine should wait with its start.
     void tell_systemd(const FollowEvent& event) {
         const bool holds = event.state != StateDigest{};
-        const bool waits = event.kind == FollowEvent::Kind::kWaiting;
-        std::string lines = holds ? fmt::format("STATUS=step {}, seq {}", event.step, event.seq)
-                                  : "STATUS=waiting for the first step";
-        if ((holds || waits) && !std::exchange(ready_, true)) lines += "\nREADY=1";
-        notify_systemd(lines);
+        const std::string at = holds ? fmt::format("step {}, seq {}", event.step, event.seq)
+                                     : std::string("waiting for the first step");
+        service_.tell(event.kind == FollowEvent::Kind::kFault ? at + "; " + event.fault : at);
     }
 
     void write_log(const FollowEvent& event) {
@@ -152,7 +156,7 @@ class Audience {
     std::unique_ptr<MetricsEndpoint> metrics_;
     std::optional<EventLog> log_;
     bool command_failed_ = false;
-    bool ready_ = false;
+    ServiceNotice service_;
 };
 
 /// Where the weights lie: the folder itself, or the one that those of the steps lie in.
@@ -221,7 +225,10 @@ Result<Followed> follow(const FollowArguments& arguments, FollowReporter& report
     };
     auto follower = trl ? open_trl_follower(access->where, **replica, options)
                         : Follower::open(access->where, **replica, options);
-    if (!follower) return std::unexpected(std::move(follower).error());
+    if (!follower) {
+        audience->tell_unreachable(follower.error());
+        return std::unexpected(std::move(follower).error());
+    }
     auto report = arguments.once ? follower->catch_up() : follower->follow();
     if (trl && arguments.once && report && report->at.state_seq == 0) {
         return fail(ErrorKind::kNoRun,

@@ -53,12 +53,20 @@ Result<void> probe(const InitArguments& arguments) {
     clear_progress();
     if (!report) return std::unexpected(report.error());
     for (const Finding& finding : report->findings) {
-        if (finding.verdict != Verdict::kFail || finding.name.starts_with("create_")) continue;
+        if (finding.verdict != Verdict::kFail) continue;
+        if (report->convicted && finding.name.starts_with("create_")) continue;
         return fail(ErrorKind::kIncapable,
                     fmt::format("{} cannot hold runs: {}: {} ('wisp doctor' says more)",
                                 printable(arguments.run), finding.name, printable(finding.detail)));
     }
     if (report->exclusive_create) return {};
+    for (const Finding& finding : report->findings) {
+        if (!report->healthy || finding.verdict != Verdict::kUndecided) continue;
+        return fail(ErrorKind::kUnavailable,
+                    fmt::format("whether {} is safe for several writers could not be decided: {}: "
+                                "{}; try again when it answers",
+                                printable(arguments.run), finding.name, printable(finding.detail)));
+    }
     return fail(ErrorKind::kIncapable,
                 fmt::format("{} lets several racing writers win, so a run there needs to have one "
                             "writer only: pass --single-writer, or use another store ('wisp "

@@ -107,8 +107,7 @@ int run(const InspectArguments& arguments) {
     if (arguments.common.json) {
         print_as_json(*report, arguments);
     } else if (!arguments.common.quiet) {
-        const Pager pager(arguments.common);
-        print_report(*report, arguments);
+        show_paged(arguments.common, [&] { print_report(*report, arguments); });
     }
     return 0;
 }

@@ -82,8 +82,7 @@ int run(const LogArguments& arguments) {
         for (const CommitSummary& line : *lines) commits.push_back(to_json(line));
         print_json({{"verb", "log"}, {"ok", true}, {"url", arguments.run}, {"commits", commits}});
     } else if (!arguments.common.quiet) {
-        const Pager pager(arguments.common);
-        print_table(*lines);
+        show_paged(arguments.common, [&] { print_table(*lines); });
     }
     return 0;
 }

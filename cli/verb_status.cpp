@@ -47,20 +47,29 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, 
                                    {"merged_deltas", status.merged_deltas},
                                    {"stored_objects", nullptr},
                                    {"stored_bytes", nullptr},
-                                   {"join_bytes", status.join_bytes},
-                                   {"join_objects", status.join_objects},
+                                   {"join_bytes", nullptr},
+                                   {"join_objects", nullptr},
                                    {"replicas", nlohmann::ordered_json::array()},
                                    {"branches", status.branches}};
     if (counted) {
         json["stored_objects"] = status.stored_objects;
         json["stored_bytes"] = status.stored_bytes;
     }
+    if (status.joinable) {
+        json["join_bytes"] = status.join_bytes;
+        json["join_objects"] = status.join_objects;
+    }
     if (status.head) {
-        json["head"] = {{"seq", status.head->seq},       {"epoch", status.head->epoch},
-                        {"step", status.head->step},     {"kind", name_of(status.head->kind)},
-                        {"age_ms", status.head_age_ms},  {"writer", status.head->writer},
-                        {"signer", status.head->signer}, {"state", to_text(status.head->state)},
+        json["head"] = {{"seq", status.head->seq},
+                        {"epoch", status.head->epoch},
+                        {"step", status.head->step},
+                        {"kind", name_of(status.head->kind)},
+                        {"age_ms", status.head_age_ms},
+                        {"writer", status.head->writer},
+                        {"signer", nullptr},
+                        {"state", to_text(status.head->state)},
                         {"hash", status.head->hash}};
+        if (!status.head->signer.empty()) json["head"]["signer"] = status.head->signer;
     }
     for (const AnchorSummary& anchor : status.anchors) {
         json["anchors"].push_back({{"seq", anchor.seq},
@@ -133,8 +142,12 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     fmt::print("merged    {}\n", counted(status.merged_deltas, "delta"));
     fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored_bytes),
                counted(status.stored_objects, "object"), status.floor_seq);
-    fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),
-               counted(status.join_objects, "object"));
+    if (status.joinable) {
+        fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),
+                   counted(status.join_objects, "object"));
+    } else if (status.head) {
+        fmt::print("joining   cannot be done: no anchor leads to the newest step\n");
+    }
     for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
                    replica.step, replica.lag_steps, printable(replica.status),
@@ -192,8 +205,8 @@ int run(const StatusArguments& arguments) {
     } else if (arguments.check && !arguments.common.quiet) {
         print_check(status->verdict, false, &*status);
     } else if (!arguments.common.quiet) {
-        const Pager pager(arguments.common);
-        print_status(arguments.run, *status, arguments.trust);
+        show_paged(arguments.common,
+                   [&] { print_status(arguments.run, *status, arguments.trust); });
     }
     return arguments.check ? static_cast<int>(status->verdict.severity) : 0;
 }

@@ -199,7 +199,7 @@ promtool() {
         mkdir -p "$bin"
         mv "$folder/usr/bin/promtool" "$bin/"
     else
-        say "promtool could not be had; the test of the alerts will say that it was left out"
+        say "promtool could not be had; the test of the alerts will fail for want of it"
     fi
     rm -r "$folder"
 }

@@ -80,8 +80,8 @@ export interface RunLine {
   head_step: number | null;
   head_age_ms: number | null;
   interval_ms: number | null;
-  replicas: number;
-  lag_steps: number;
+  replicas: number | null;
+  lag_steps: number | null;
 }
 
 export interface Beats {
@@ -96,20 +96,20 @@ export interface Run {
   wisp_version: string;
   head_seq: number;
   head_step: number | null;
-  head_age_ms: number;
+  head_age_ms: number | null;
   expired: boolean;
   interval_ms: number | null;
   floor_seq: number;
-  full_bytes: number;
+  full_bytes: number | null;
   full_bytes_from: "anchor" | "estimate" | "unknown";
-  total_elements: number;
+  total_elements: number | null;
   anchors: Anchor[];
   merged_deltas: MergedDelta[];
   branches: string[];
   stored_objects: number | null;
   stored_bytes: number | null;
-  join_objects: number;
-  join_bytes: number;
+  join_objects: number | null;
+  join_bytes: number | null;
   replicas: Replica[];
   verdict: Verdict;
   trouble: Trouble | null;
@@ -120,7 +120,7 @@ export interface Run {
 
 export interface Head {
   head_seq: number;
-  head_age_ms: number;
+  head_age_ms: number | null;
   expired: boolean;
   verdict: Verdict;
   trouble: Trouble | null;

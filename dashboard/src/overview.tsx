@@ -29,7 +29,7 @@ export function Tiles({ run, commits }: { run: Run; commits: Commit[] }) {
         name="Newest step"
         value={run.head_step === null ? "none yet" : whole(run.head_step)}
         note={
-          run.head_step === null
+          run.head_step === null || run.head_age_ms === null
             ? "nothing was published"
             : `${run.expired ? "expired, " : ""}committed ${age(run.head_age_ms)} ago`
         }
@@ -56,8 +56,8 @@ export function Tiles({ run, commits }: { run: Run; commits: Commit[] }) {
       <Tile
         id="join"
         name="A late joiner reads"
-        value={run.join_bytes ? bytes(run.join_bytes) : "–"}
-        note={plural(run.join_objects, "object")}
+        value={run.join_bytes === null ? "–" : bytes(run.join_bytes)}
+        note={run.join_objects === null ? "there is no state to join" : plural(run.join_objects, "object")}
       />
       <Tile
         id="replicas"

@@ -57,8 +57,8 @@ export function Runs({ runs }: { runs: RunLine[] }) {
                 <td class="number" data-label="usually every">
                   {line.interval_ms === null ? "–" : age(line.interval_ms)}
                 </td>
-                <td class="number" data-label="replicas">{whole(line.replicas)}</td>
-                <td class="number" data-label="furthest behind">{plural(line.lag_steps, "step")}</td>
+                <td class="number" data-label="replicas">{line.replicas === null ? "–" : whole(line.replicas)}</td>
+                <td class="number" data-label="furthest behind">{line.lag_steps === null ? "–" : plural(line.lag_steps, "step")}</td>
               </tr>
             ))}
           </tbody>

@@ -93,7 +93,7 @@ function Bytes({ run, commits, axis }: { run: Run; commits: Commit[]; axis: Axis
         <li class="delta dot">delta</li>
         <li class="anchor diamond">anchor</li>
         {merged.length > 0 && <li class="merged line">merged delta, over the steps it spans</li>}
-        {run.full_bytes > 0 && <li class="full line">full weights, {bytes(run.full_bytes)}</li>}
+        {run.full_bytes !== null && <li class="full line">full weights, {bytes(run.full_bytes)}</li>}
       </ul>
       <Chart<Point>
         label={label}
@@ -104,7 +104,7 @@ function Bytes({ run, commits, axis }: { run: Run; commits: Commit[]; axis: Axis
         }}
         options={(width) => {
           const smallest = Math.min(...points.map((p) => p.bytes), ...merged.map((r) => r.bytes));
-          const largest = Math.max(run.full_bytes, ...points.map((p) => p.bytes));
+          const largest = Math.max(run.full_bytes ?? 0, ...points.map((p) => p.bytes));
           const ticks = decades(smallest / 1.6, largest * 1.6);
           return {
             marginLeft: 62,

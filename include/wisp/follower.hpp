@@ -39,6 +39,7 @@ struct FollowEvent {
     bool unproven = false;     // as in ReplicaRecord
     std::string fault;         // of kFault: what went wrong and was worked around
     ErrorKind fault_kind = ErrorKind::kInternal;
+    bool distrusted = false;  // of kFault: nobody trusted vouches for what was read
 };
 
 struct FollowOptions {

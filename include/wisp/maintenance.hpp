@@ -19,8 +19,7 @@ struct MaintenanceOptions {
     RunOptions run;
     std::optional<RunSigner> signer;
     std::filesystem::path work;  // room for a checkpoint and deltas; empty: a temporary folder
-    /// The public checkpoint that anchors may stand on; where all of them do, it is needed.
-    std::optional<std::filesystem::path> base;
+    std::optional<std::filesystem::path> base;  // that anchors stand on; needed where all do
     unsigned threads = 0;
     unsigned parallel = 4;  // fetches, and uploads, at a time
     Progress progress;
@@ -41,8 +40,7 @@ Result<CompactReport> compact_run(const Location& where, const MaintenanceOption
 struct RetainOptions {
     MaintenanceOptions maintenance;
     std::uint64_t keep_anchors = 2;
-    /// How long replicas that planned before may still read what the floor gave up.
-    Milliseconds grace = Milliseconds(3'600'000);
+    Milliseconds grace = Milliseconds(3'600'000);  // for replicas that planned before
     Milliseconds orphan_age = Milliseconds(24 * 3'600'000);  // of objects that no commit names
     /// Branches that were given up, by their runs' identities: what they needed may go.
     std::vector<std::string> release_branches;
@@ -96,8 +94,8 @@ Result<ExportReport> export_step(const Location& where, std::optional<std::uint6
 
 /// Of one promise that wisp needs a store to keep. They are tried out, since some stores pass every
 /// test made one request at a time and still let both of two overlapping conditional writes win.
-enum class Verdict { kPass, kWarn, kFail, kSkipped };
-/// "pass", "warn", "fail" or "skipped". Stable across releases.
+enum class Verdict { kPass, kWarn, kFail, kSkipped, kUndecided };
+/// "pass", "warn", "fail", "skipped" or "undecided" (no answer). Stable.
 std::string_view name_of(Verdict verdict);
 
 struct Finding {
@@ -109,8 +107,10 @@ struct Finding {
 
 struct DoctorReport {
     std::vector<Finding> findings;
-    /// Several writers are safe from each other. False: use the store with one writer only.
+    /// Several writers are safe from each other. False, unless undecided: one writer only.
     bool exclusive_create = false;
+    bool convicted = false;  // a conditional write broke its promise, or the store has none
+    bool undecided = false;  // a finding is kUndecided: try again when the store answers
     /// Rounds in which several writers raced to create one object. Of a fault that shows in one
     /// round of n, 3 n rounds miss one examination in twenty.
     std::uint64_t races = 0;
@@ -118,7 +118,7 @@ struct DoctorReport {
 };
 
 struct DoctorOptions {
-    bool quick = false;         // fewer and smaller races, and no large object
+    bool quick = false;         // fewer races, and no object of several parts
     Progress progress = {};     // counts probes, not bytes
     std::stop_token stop = {};  // ends it early: wisp/control.hpp
 };

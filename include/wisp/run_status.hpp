@@ -30,6 +30,7 @@ struct RunStatus {
     std::optional<CommitSummary> head;  // absent: nothing was published yet
     std::int64_t head_age_ms = 0;
     bool expired = false;
+    bool joinable = false;  // there is a way to its state; else what joining reads is unknown
     std::uint64_t floor_seq = 0;
     std::vector<AnchorSummary> anchors;
     std::uint64_t merged_deltas = 0;

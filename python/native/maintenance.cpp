@@ -77,6 +77,7 @@ void bind_doctor(nb::module_& module) {
     nb::class_<DoctorReport>(module, "DoctorReport", "Which promises a store keeps.")
         .def_ro("findings", &DoctorReport::findings)
         .def_ro("exclusive_create", &DoctorReport::exclusive_create)
+        .def_ro("undecided", &DoctorReport::undecided)
         .def_ro("healthy", &DoctorReport::healthy);
     module.def(
         "examine",

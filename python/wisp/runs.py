@@ -303,6 +303,8 @@ def _plain(*names: str) -> Callable[[object], list[tuple[str, str]]]:
 def _show_findings(report: _native.DoctorReport) -> list[tuple[str, str]]:
     verdict = "healthy" if report.healthy else "not fit for runs"
     writers = "several writers" if report.exclusive_create else "one writer only"
+    if report.healthy and report.undecided:
+        verdict, writers = "undecided", "try again when the store answers"
     return [
         ("", f"{verdict}, {writers}"),
         *((f.verdict, f"{f.name}: {f.detail}") for f in report.findings),

@@ -37,7 +37,12 @@ TransferScope::TransferScope(TransferScope* handed_on)
 
 TransferScope::~TransferScope() {
     innermost_transfer = before_;
-    if (!is_complete_ && tally_ != nullptr) tally_->add(-told_);
+    if (is_complete_ || tally_ == nullptr) return;
+    try {
+        tally_->add(-told_);
+    } catch (...) {
+        // From the listener; it may be the reason why the piece is given up.
+    }
 }
 
 void TransferScope::count(std::int64_t bytes) {

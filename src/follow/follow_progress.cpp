@@ -81,10 +81,11 @@ Result<void> FollowProgress::tell_moved(const Moved& moved) {
     return tell(told);
 }
 
-Result<void> FollowProgress::tell_fault(const Error& error) {
+Result<void> FollowProgress::tell_fault(const Error& error, bool distrusted) {
     FollowEvent told = event(FollowEvent::Kind::kFault);
     told.fault = error.text;
     told.fault_kind = error.kind;
+    told.distrusted = distrusted;
     return tell(told);
 }
 

@@ -41,7 +41,7 @@ class FollowProgress {
     Milliseconds pause();
 
     Result<void> tell_moved(const Moved& moved);
-    Result<void> tell_fault(const Error& error);
+    Result<void> tell_fault(const Error& error, bool distrusted = false);
     Result<void> tell_waiting();
     bool refused() const { return refusal_.has_value(); }
     /// What a call answers with: its report, or what it was refused with.

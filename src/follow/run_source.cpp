@@ -27,7 +27,7 @@ class RunSource : public FollowSource {
         log_.require_serial(at_.certificate_serial);
         log_.on_void([this](std::uint64_t seq, const Error& why) {
             // Once each: it stays there for ever. A refusal is found where the call ends.
-            if (seq > highest_void_) (void)progress.tell_fault(why);
+            if (seq > highest_void_) (void)progress.tell_fault(why, true);
             highest_void_ = std::max(highest_void_, seq);
         });
     }

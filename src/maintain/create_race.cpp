@@ -94,9 +94,11 @@ Result<RaceVerdict> race_creates(const Location& scratch, const std::string& nam
         WISP_ASSIGN(verdict.conviction, convict(*scratch.store, key, bodies, round));
         // Only to keep the bucket small: what stays is removed in the end.
         (void)scratch.store->remove(key);
-        if (!verdict.conviction.empty()) return verdict;
+        if (!verdict.conviction.empty()) break;
+        // Each took all the patience there is; more of them would not decide it either.
+        if (verdict.undecided >= 3 && verdict.undecided * 2 >= verdict.rounds) break;
     }
-    verdict.single_winner = verdict.undecided * 2 < verdict.rounds;
+    verdict.decided = !verdict.conviction.empty() || verdict.undecided * 2 < verdict.rounds;
     return verdict;
 }
 

@@ -20,7 +20,8 @@ struct RaceShape {
 };
 
 struct RaceVerdict {
-    bool single_winner = false;
+    /// Most rounds were answered. False proves nothing, neither way.
+    bool decided = false;
     unsigned rounds = 0;     // that were raced until the end or the first conviction
     unsigned undecided = 0;  // of them, those in which a writer got no answer
     std::string conviction;  // empty unless a round had no winner or several

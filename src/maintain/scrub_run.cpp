@@ -91,11 +91,30 @@ class Scrubber {
         }
     }
 
-    Result<void> read_file(const StoredFile& file) {
+    /// The run that keeps it: this one, or the one that this branched off.
+    Location holder_of(const StoredFile& file) const {
         Location holder = log_.where();
         if (!file.at.empty()) {
             holder.prefix = resolve_run_path(holder.prefix, file.at).value_or(holder.prefix);
         }
+        return holder;
+    }
+
+    /// What read_file() of all of them reads: an object that several name, once.
+    std::uint64_t bytes_of(const std::vector<const StoredFile*>& files) const {
+        std::set<std::string> keys;
+        std::uint64_t sum = 0;
+        for (const StoredFile* file : files) {
+            const Location holder = holder_of(*file);
+            for (const StoredPart& part : file->parts) {
+                if (keys.insert(holder.key(part.key)).second) sum += part.bytes;
+            }
+        }
+        return sum;
+    }
+
+    Result<void> read_file(const StoredFile& file) {
+        const Location holder = holder_of(file);
         for (const StoredPart& part : file.parts) {
             const std::string key = holder.key(part.key);
             if (!seen_.insert(key).second) continue;
@@ -148,7 +167,7 @@ class Scrubber {
                 files.push_back(&merged_delta.delta);
             }
         }
-        for (const StoredFile* file : files) listed_bytes_ += file->bytes();
+        listed_bytes_ = bytes_of(files);
         for (const StoredFile* file : files) WISP_TRY(read_file(*file));
         return {};
     }

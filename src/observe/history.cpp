@@ -1,6 +1,7 @@
 #include "wisp/history.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/parallel.hpp"
 #include "base/try.hpp"
@@ -32,28 +33,35 @@ std::uint64_t weight_bytes_of(const AnchorEntry& anchor) {
 
 Result<std::vector<HistoryEntry>> newest_commits(const CommitLog& log, const LogEntry& head,
                                                  std::uint64_t after, std::uint64_t count) {
-    const std::uint64_t newest = head.commit.seq;
-    const std::uint64_t first =
-        std::max({after + 1, log.first_seq(), newest - std::min(newest, count) + 1});
-    // Read side by side, newest first; each is held against what the one above it was built on.
+    const std::uint64_t lowest = std::max(after + 1, log.first_seq());
     Lineage lineage(log, head);
     LogEntry above = head;
-    bool begun = false;
+    std::atomic<bool> begun = false;
     std::vector<HistoryEntry> commits = {history_entry_of(head)};
-    WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
-        newest - first, kRequestsAtATime,
-        [&](std::uint64_t index, unsigned) { return log.peek(newest - 1 - index); },
-        [&](std::uint64_t index, std::optional<LogEntry> entry) -> Result<void> {
-            if (begun || newest - 1 - index != above.commit.previous.seq) return {};
-            if (!entry || entry->hash != above.commit.previous.hash) {
-                WISP_ASSIGN(entry, lineage.before(above));
-            }
-            begun = !entry;
-            if (begun) return {};
-            commits.push_back(history_entry_of(*entry));
-            above = std::move(*entry);
-            return {};
-        }));
+    // Slots below a commit may be void, by somebody's will as many as there is room for: from each
+    // round on it goes on where the last commit points.
+    while (!begun && commits.size() < count && above.commit.previous.seq >= lowest) {
+        const std::uint64_t top = above.commit.previous.seq;
+        const std::uint64_t slots = std::min(count - commits.size(), top - lowest + 1);
+        // Read side by side, newest first; each is held against what the one above it was built on.
+        WISP_TRY(ordered_parallel<std::optional<LogEntry>>(
+            slots, kRequestsAtATime,
+            [&](std::uint64_t index, unsigned) -> Result<std::optional<LogEntry>> {
+                if (begun) return std::nullopt;
+                return log.peek(top - index);
+            },
+            [&](std::uint64_t index, std::optional<LogEntry> entry) -> Result<void> {
+                if (begun || top - index != above.commit.previous.seq) return {};
+                if (!entry || entry->hash != above.commit.previous.hash) {
+                    WISP_ASSIGN(entry, lineage.before(above));
+                }
+                begun = !entry;
+                if (begun) return {};
+                commits.push_back(history_entry_of(*entry));
+                above = std::move(*entry);
+                return {};
+            }));
+    }
     std::ranges::reverse(commits);
     return commits;
 }

@@ -9,7 +9,7 @@
 
 namespace wisp {
 
-/// At most `count` of them after `after`, ascending, several requests at a time. `head` is after
+/// At most `count` commits after `after`, ascending, several requests at a time. `head` is after
 /// `after`, and `count` at least 1. kGap, kForked, kCorrupt: the chain leads no further down.
 Result<std::vector<HistoryEntry>> newest_commits(const CommitLog& log, const LogEntry& head,
                                                  std::uint64_t after, std::uint64_t count);

@@ -9,15 +9,17 @@ namespace wisp {
 namespace {
 
 constexpr std::size_t kAtOnce = 24;
+// Answers that nobody has called for yet: 16 MiB, if every object is as large as it may be.
+constexpr std::size_t kMostHeld = 256;
 // What read_whole() of a small object asks for first, and more.
 constexpr std::size_t kExpectedBytes = (std::size_t{1} << 16) + 1;
 
 /// Nothing when none was expected.
-template <class Key, class T>
-std::optional<std::future<T>> take(std::multimap<Key, std::future<T>>& from, const Key& key) {
+template <class Map>
+std::optional<typename Map::mapped_type> take(Map& from, const typename Map::key_type& key) {
     const auto found = from.find(key);
     if (found == from.end()) return std::nullopt;
-    std::future<T> taken = std::move(found->second);
+    auto taken = std::move(found->second);
     from.erase(found);
     return taken;
 }
@@ -38,28 +40,43 @@ void ReadAhead::work() {
     const StopScope handed_on(scope_);
     std::unique_lock lock(mutex_);
     for (;;) {
-        news_.wait(lock, [&] { return ended_ || !waiting_.empty(); });
+        news_.wait(lock, [&] { return ended_ || (!waiting_.empty() && held_ < kMostHeld); });
         if (ended_) return;
-        const auto request = std::move(waiting_.front());
+        const std::shared_ptr<Turn> turn = std::move(waiting_.front());
         waiting_.pop_front();
+        if (turn->begun.exchange(true)) continue;
+        ++held_;
         lock.unlock();
-        request();
+        turn->run();
         lock.lock();
     }
 }
 
 template <class T>
-std::future<T> ReadAhead::ask(std::function<T()> request) {
+ReadAhead::Expected<T> ReadAhead::ask(std::function<T()> request) {
     auto task = std::make_shared<std::packaged_task<T()>>(
         [request = std::move(request)] { return without_throwing(request); });
-    std::future<T> answer = task->get_future();
-    waiting_.emplace_back([task] { (*task)(); });
-    const bool all_busy = threads_.size() < std::min(kAtOnce, waiting_.size() + threads_.size());
-    if (all_busy && !start_thread(threads_, [this] { work(); }) && threads_.empty()) {
-        // No thread to be had: asked when it is wanted.
-        waiting_.pop_back();
-        (*task)();
+    Expected<T> expected{task->get_future(), std::make_shared<Turn>()};
+    expected.turn->run = [task] { (*task)(); };
+    waiting_.push_back(expected.turn);
+    // With no thread to be had, it is asked when it is wanted.
+    if (threads_.size() < std::min(kAtOnce, waiting_.size() + threads_.size())) {
+        (void)start_thread(threads_, [this] { work(); });
     }
+    news_.notify_one();
+    return expected;
+}
+
+template <class T>
+T ReadAhead::answer_of(Expected<T> expected) {
+    // Not begun yet: the caller that wants it does not wait behind others.
+    if (!expected.turn->begun.exchange(true)) {
+        expected.turn->run();
+        return expected.answer.get();
+    }
+    T answer = expected.answer.get();
+    const std::scoped_lock lock(mutex_);
+    --held_;
     news_.notify_one();
     return answer;
 }
@@ -70,8 +87,9 @@ void ReadAhead::expect(const std::string& key) {
                          std::vector<std::byte> bytes(kExpectedBytes);
                          const auto count = store_->read(key, 0, bytes);
                          if (!count) return std::unexpected(count.error());
-                         bytes.resize(*count);
-                         return bytes;
+                         // No more than it holds: thousands may be waiting.
+                         return std::vector<std::byte>(
+                             bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(*count));
                      }));
 }
 
@@ -98,13 +116,13 @@ Result<Created> ReadAhead::create(const std::string& key, std::span<const std::b
 
 Result<std::size_t> ReadAhead::read(const std::string& key, std::uint64_t offset,
                                     std::span<std::byte> into) {
-    std::optional<std::future<Bytes>> expected;
+    std::optional<Expected<Bytes>> expected;
     if (offset == 0) {
         const std::scoped_lock lock(mutex_);
         expected = take(objects_, key);
     }
     if (!expected) return store_->read(key, offset, into);
-    const Bytes bytes = expected->get();
+    const Bytes bytes = answer_of(std::move(*expected));
     if (!bytes) return std::unexpected(bytes.error());
     // There may be more of it than was asked for.
     const bool is_whole = bytes->size() < kExpectedBytes;
@@ -116,16 +134,16 @@ Result<std::size_t> ReadAhead::read(const std::string& key, std::uint64_t offset
 
 Result<std::vector<ListedObject>> ReadAhead::list(const std::string& prefix,
                                                   const std::string& after, std::size_t limit) {
-    std::optional<std::future<Listing>> expected;
+    std::optional<Expected<Listing>> expected;
     {
         const std::scoped_lock lock(mutex_);
         expected = take(listings_, ListKey(prefix, after, limit));
     }
-    return expected ? expected->get() : store_->list(prefix, after, limit);
+    return expected ? answer_of(std::move(*expected)) : store_->list(prefix, after, limit);
 }
 
 Result<std::int64_t> ReadAhead::now_ms() {
-    std::optional<std::future<Result<std::int64_t>>> expected;
+    std::optional<Expected<Result<std::int64_t>>> expected;
     {
         const std::scoped_lock lock(mutex_);
         if (!times_.empty()) {
@@ -133,7 +151,7 @@ Result<std::int64_t> ReadAhead::now_ms() {
             times_.pop_front();
         }
     }
-    return expected ? expected->get() : store_->now_ms();
+    return expected ? answer_of(std::move(*expected)) : store_->now_ms();
 }
 
 }  // namespace wisp

@@ -2,9 +2,11 @@
 // are under way at once, whatever order the code that reads them has.
 //
 // Each expected answer serves one call, the next call asks again: a caller that looks twice because
-// a reply seemed wrong does look twice. Everything else goes to the store itself. Thread-safe.
+// a reply seemed wrong does look twice. Only so many answers wait to be called for; beyond that the
+// store is asked as calls come. Everything else goes to the store itself. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -52,8 +54,20 @@ class ReadAhead : public Store {
     using Listing = Result<std::vector<ListedObject>>;
     using ListKey = std::tuple<std::string, std::string, std::size_t>;
 
+    struct Turn {
+        std::atomic<bool> begun = false;
+        std::function<void()> run;
+    };
     template <class T>
-    std::future<T> ask(std::function<T()> request);
+    struct Expected {
+        std::future<T> answer;
+        std::shared_ptr<Turn> turn;
+    };
+
+    template <class T>
+    Expected<T> ask(std::function<T()> request);
+    template <class T>
+    T answer_of(Expected<T> expected);
     void work();
 
     std::shared_ptr<Store> store_;
@@ -61,10 +75,11 @@ class ReadAhead : public Store {
     std::mutex mutex_;
     std::condition_variable news_;
     bool ended_ = false;
-    std::deque<std::function<void()>> waiting_;
-    std::multimap<std::string, std::future<Bytes>> objects_;
-    std::multimap<ListKey, std::future<Listing>> listings_;
-    std::deque<std::future<Result<std::int64_t>>> times_;
+    std::size_t held_ = 0;  // answers begun by a thread and not called for
+    std::deque<std::shared_ptr<Turn>> waiting_;
+    std::multimap<std::string, Expected<Bytes>> objects_;
+    std::multimap<ListKey, Expected<Listing>> listings_;
+    std::deque<Expected<Result<std::int64_t>>> times_;
     std::vector<std::jthread> threads_;  // last: they use what is above
 };
 

@@ -21,7 +21,6 @@ namespace wisp {
 namespace {
 
 constexpr std::size_t kPage = 1000;
-constexpr int kLooksPastVoids = 4;
 
 constexpr std::array kStoredPrefixes = {kAnchorsPrefix, kDeltasPrefix, kCommitsPrefix};
 
@@ -126,16 +125,8 @@ Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t
     WISP_ASSIGN(const auto head, log.head());
     std::vector<CommitSummary> lines;
     if (!head) return lines;
-    std::uint64_t slots = count;
-    for (int looks = 0; looks < kLooksPastVoids && lines.size() < count; ++looks, slots *= 2) {
-        WISP_ASSIGN(const auto entries, newest_commits(log, *head, 0, slots));
-        lines.clear();
-        for (const HistoryEntry& entry : entries | std::views::reverse) {
-            if (lines.size() < count) lines.push_back(entry.commit);
-        }
-        // Only in a signed one slots can be void, so that as many hold fewer commits.
-        if (!log.is_signed() || slots >= head->commit.seq) break;
-    }
+    WISP_ASSIGN(const auto entries, newest_commits(log, *head, 0, count));
+    for (const HistoryEntry& entry : entries | std::views::reverse) lines.push_back(entry.commit);
     return lines;
 }
 
@@ -156,12 +147,15 @@ Result<RunStatus> read_status(const Location& given, const RunOptions& options, 
                               const std::optional<VerdictLimits>& limits) {
     const StopScope scope(options.stop);
     // By itself each request waits for the one before; most need not.
-    const auto ahead = std::make_shared<ReadAhead>(given.store);
     Location where = given;
-    where.store = ahead;
-    expect_first(*ahead, where, count_objects);
+    std::shared_ptr<ReadAhead> ahead;
+    // Where requests are counted, none is made twice, nor on the mere chance that it is needed.
+    if (!given.store->terms().few_requests) {
+        where.store = ahead = std::make_shared<ReadAhead>(given.store);
+        expect_first(*ahead, where, count_objects);
+    }
     WISP_ASSIGN(const CommitLog log, CommitLog::open(where, options));
-    WISP_TRY(expect_commits(*ahead, log, limits.has_value()));
+    if (ahead) WISP_TRY(expect_commits(*ahead, log, limits.has_value()));
     RunStatus status;
     status.run = log.run();
     status.codec = log.record().codec;
@@ -169,7 +163,7 @@ Result<RunStatus> read_status(const Location& given, const RunOptions& options, 
     status.is_signed = log.is_signed();
     for (const PublicKey& root : log.record().roots) status.roots.push_back(root.id());
     WISP_ASSIGN(const auto head, log.head());
-    if (head && !head->commit.manifest) {
+    if (ahead && head && !head->commit.manifest) {
         ahead->expect(where.key(commit_key(head->commit.manifest_at.seq)));
     }
     WISP_ASSIGN(const std::int64_t now, where.store->now_ms());
@@ -188,6 +182,7 @@ Result<RunStatus> read_status(const Location& given, const RunOptions& options, 
             if (anchor.base) joiner.base = anchor.base;
         }
         if (const auto plan = plan_fetch(manifest, joiner)) {
+            status.joinable = true;
             status.join_bytes = plan->bytes;
             status.join_objects = plan->objects;
         }

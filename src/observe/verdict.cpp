@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/plural.hpp"
 #include "base/text.hpp"
 
 namespace wisp {
@@ -184,16 +185,17 @@ class Judge {
                 (told.seen_ms < kForgotten ? silent : forgotten)
                     .texts.push_back(fmt::format("{} silent for {}", id, human_age(told.seen_ms)));
             } else if (limits_.lag_steps && told.lag_steps > *limits_.lag_steps) {
-                beyond.texts.push_back(fmt::format("{} {} steps behind, {} are allowed", id,
-                                                   told.lag_steps, *limits_.lag_steps));
+                beyond.texts.push_back(fmt::format("{} {} behind, {} {} allowed", id,
+                                                   many(told.lag_steps, "step"), *limits_.lag_steps,
+                                                   *limits_.lag_steps == 1 ? "is" : "are"));
             } else if (grows(replica.beats)) {
                 const auto& beats = replica.beats;
                 growing.texts.push_back(fmt::format(
                     "{} falls behind: {}, {}, {} steps", id, beats[beats.size() - 3].lag_steps,
                     beats[beats.size() - 2].lag_steps, beats.back().lag_steps));
             } else if (condition == ReplicaCondition::kBehind) {
-                behind.texts.push_back(fmt::format("{} {} step{} behind", id, told.lag_steps,
-                                                   told.lag_steps == 1 ? "" : "s"));
+                behind.texts.push_back(
+                    fmt::format("{} {} behind", id, many(told.lag_steps, "step")));
             }
         }
         silent.add_to(*this, Severity::kCritical, "replica_silent", "silent");

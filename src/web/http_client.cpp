@@ -135,11 +135,15 @@ bool is_to_end(const Exchange& exchange) {
     return ended || (!request.despite_stop && stopped());
 }
 
-/// Only bodies count: what was asked to be moved.
-void tell_moved(Exchange& exchange, std::int64_t bytes) {
+/// Only bodies count: what was asked to be moved. Called by libcurl, through which nothing that a
+/// caller's own code throws may unwind; what it is told is advice, so that nothing is lost.
+void tell_moved(Exchange& exchange, std::int64_t bytes) noexcept {
     if (bytes == exchange.told_moved) return;
-    TransferScope::moved(bytes - exchange.told_moved);
-    exchange.told_moved = bytes;
+    const std::int64_t more = bytes - std::exchange(exchange.told_moved, bytes);
+    try {
+        TransferScope::moved(more);
+    } catch (...) {
+    }
 }
 
 int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t sent) {

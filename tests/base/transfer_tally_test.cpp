@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,27 @@ TEST(TransferTally, CountsWhatOtherThreadsMoveForAPiece) {
     EXPECT_EQ(told.done.back(), 80U);
     piece.complete(100);
     EXPECT_EQ(told.done.back(), 100U);
+}
+
+TEST(TransferTally, AListenerMayThrow) {
+    TransferTally tally("fetch", [](std::string_view, std::uint64_t done, std::uint64_t) {
+        if (done != 0) throw std::runtime_error("enough");
+    });
+    tally.expect(100);
+    try {
+        const TransferScope piece(&tally);
+        TransferScope::moved(10);
+        ADD_FAILURE() << "it threw";
+    } catch (const std::runtime_error&) {
+        // Of moved(); what had moved was taken back on the way, and told.
+    }
+    TransferTally always("fetch",
+                         [told = 0](std::string_view, std::uint64_t, std::uint64_t) mutable {
+                             if (told++ > 1) throw std::runtime_error("enough");
+                         });
+    always.expect(100);
+    const TransferScope given_up(&always);
+    TransferScope::moved(10);
 }
 
 TEST(TransferTally, NeedsNobodyWhoListens) {

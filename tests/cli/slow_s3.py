@@ -25,6 +25,9 @@ class SlowS3(ThreadingHTTPServer):
         self.delay = 0.0
         self.bytes_per_second = None
         self.under_way = []  # (begun, ended) of each request
+        self.mute = None  # writes of what has this in its name get no answer
+        self.silent = False  # nothing gets an answer that is worth one
+        self.denies = False  # everything, as with credentials that have expired
         self.looks_first = False  # and writes later, which takes it long when the object is large
 
     def server_bind(self):
@@ -88,6 +91,10 @@ class _Request(BaseHTTPRequestHandler):
         self._paced(int(self.headers.get("Content-Length") or 0),
                     lambda begin, end: received.extend(self.rfile.read(end - begin)))
         time.sleep(self.server.delay)
+        if self.server.silent or self.server.mute and self.command == "PUT" and self.server.mute in key:
+            return self._answer(503)
+        if self.server.denies:
+            return self._answer(403, b"<Error><Code>ExpiredToken</Code></Error>")
         self._serve(key, dict(urllib.parse.parse_qsl(query, keep_blank_values=True)), bytes(received))
         with self.server.lock:
             self.server.under_way.append((begun, time.monotonic()))

@@ -75,6 +75,10 @@ class Terminal:
             assert time.monotonic() < deadline, f"no {what!r} in: {self.text}"
         return self.text
 
+    def goes_on(self):
+        """False once the last program there has ended; waits a second for something to be written."""
+        return self._read(1)
+
     def end(self):
         """Waits until the program ends by itself; what it wrote, and its exit code in `code`."""
         deadline = time.monotonic() + run_wisp.PATIENCE

@@ -110,6 +110,11 @@ class TestShells:
         assert wanted <= SHELLS[shell](at_work, "wisp diff mod", wanted)
 
 
+    def test_offers_folders_behind_an_equals_sign(self, shell, at_work):
+        found = SHELLS[shell](at_work, "wisp follow run --into=ru", {"runs"} if shell != "fish" else None)
+        assert {word.removeprefix("--into=").rstrip("/") for word in found} >= {"runs"}
+
+
 def test_bash_completes_a_value_behind_an_equals_sign(at_work):
     assert offered_by_bash(at_work, "wisp diff --codec=s") == {"swift"}
     assert offered_by_bash(at_work, "wisp diff --codec=") == CODECS
@@ -130,6 +135,7 @@ def test_typing_completes_in_a_real_bash(at_work):
 @pytest.mark.parametrize("words, offered", [
     (["diff", "--threads", ""], set()),
     (["publish", "run", "--anchor-every", ""], {"auto"}),
+    (["publish", "run", "--anchor-every=a"], {"--anchor-every=auto"}),
     (["completion", ""], {"bash", "zsh", "fish"}),
     (["help", "ap"], {"apply"}),
     (["status", "--check", "--che"], set()),

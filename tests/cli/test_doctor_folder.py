@@ -3,6 +3,8 @@
 import os
 import re
 
+import pytest
+
 import run_wisp
 import slow_s3
 
@@ -34,6 +36,31 @@ def test_catches_a_store_that_looks_first_and_writes_later():
         assert found["create_racing"]["detail"] == "conditional writes do not hold, as was found above"
         assert not done.json["exclusive_create"] and "create_large" in done.json["verdict"]
         assert not server.objects, "nothing is left behind"
+
+
+def test_init_follows_the_verdict(tmp_path):
+    with slow_s3.SlowS3() as server:
+        server.looks_first = True
+        done = run_wisp.run("init", "s3://bucket/run", env=server.environment())
+        assert done.code == 16 and "pass --single-writer" in done.err, done
+        assert not server.objects, "nothing is left behind, least of all a run"
+        run_wisp.wisp("init", "s3://bucket/run", "--single-writer", env=server.environment())
+        server.looks_first = False
+        run_wisp.wisp("init", "s3://bucket/sound", env=server.environment())
+
+
+@pytest.mark.slow
+def test_a_store_that_gives_no_answer_is_not_convicted():
+    with slow_s3.SlowS3() as server:
+        server.mute = "create_racing"
+        done = run_wisp.run("doctor", "s3://bucket/runs", "--quick", "--json", env=server.environment())
+        assert done.code == 5, done
+        assert done.json["verdict"].startswith("Could not be decided: ") and done.json["exclusive_create"] is None
+        assert not done.json["ok"]
+        found = {finding["name"]: finding["verdict"] for finding in done.json["findings"]}
+        assert found["create_racing"] == "undecided" and "fail" not in found.values()
+        begun = run_wisp.run("init", "s3://bucket/run", env=server.environment())
+        assert begun.code == 5 and "could not be decided" in begun.err, begun
 
 
 def test_says_how_sure_it_is(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 import checkpoints
 import runs
+import slow_s3
 from run_wisp import ERROR, LOCKED, NO_RUN, PATIENCE, USAGE, WRONG_BASE, answer, refused, run, start, wisp
 
 
@@ -175,6 +176,38 @@ def test_service_manager_hears_once_that_the_newest_step_is_in_place(trainer, tm
         with follow("late"):
             heard.clear()
             hear("STATUS=step 1, seq 3", "READY=1")
+
+
+def test_service_manager_hears_of_faults_and_of_their_end(tmp_path):
+    (state,) = checkpoints.write_chain(tmp_path, steps=1).states[:1]
+    with slow_s3.SlowS3() as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        env = server.environment()
+        wisp("init", "s3://bucket/run", "--no-probe", env=env)
+        wisp("publish", "s3://bucket/run", state, "--baseline", tmp_path / "baseline", env=env)
+        with Following("follow", "s3://bucket/run", "--into", tmp_path / "replica", "--poll", "10ms",
+                       env={**env, "NOTIFY_SOCKET": str(tmp_path / "notify")}):
+            hear = iter(lambda: manager.recv(4096).decode(), None)
+            assert next(hear) == "STATUS=step 0, seq 2\nREADY=1"
+            server.denies = True
+            fault = next(line for line in hear if line != "STATUS=step 0, seq 2")
+            assert fault.startswith("STATUS=step 0, seq 2; ") and "\n" not in fault, fault
+            server.denies = False
+            assert next(line for line in hear if ";" not in line) == "STATUS=step 0, seq 2"
+
+
+@pytest.mark.slow
+def test_a_bucket_that_does_not_answer_keeps_no_machine_from_starting(tmp_path):
+    with slow_s3.SlowS3() as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        env = server.environment()
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        server.silent = True
+        done = run("follow", "s3://bucket/run", "--into", tmp_path / "replica",
+                   env={**env, "NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert done.code == 5, done
+        assert manager.recv(4096).decode().endswith("\nREADY=1")
 
 
 def test_rewound_run_takes_its_replicas_along(trainer, tmp_path):

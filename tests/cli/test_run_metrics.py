@@ -6,7 +6,9 @@ import urllib.request
 
 import pytest
 
+import checkpoints
 import runs
+import slow_s3
 from run_wisp import ERROR, PATIENCE, refused, start, wisp
 from test_run_follow import Following
 
@@ -98,6 +100,72 @@ def test_damaged_object_is_counted_by_reason(trainer, tmp_path):
         samples, _ = scrape(url)
         assert one(samples, "wisp_verify_failures_total", 'reason="corrupt"') >= 1
     assert runs.holds(tmp_path / "replica", trainer.states[-1])
+
+
+def test_a_run_that_vanished_is_a_fault_and_no_success(trainer, tmp_path):
+    trainer.steps(1)
+    with Following("follow", trainer.url, "--into", tmp_path / "replica", "--poll", "10ms", "--metrics", ":0",
+                   "--no-heartbeat") as follower:
+        follower.until(lambda e: e["event"] == "waiting")
+        url = address_of(follower.process)
+        trainer.url.rename(tmp_path / "away")
+        told = follower.until(lambda e: e["event"] == "fault")
+        assert told["error"] == "no_run" and told["step"] == 0, told
+        before, _ = scrape(url)
+        assert one(before, "wisp_faults_total", 'reason="no_run"') >= 1
+        follower.until(lambda e: e["event"] == "fault")
+        after, _ = scrape(url)
+        assert one(after, "wisp_faults_total", 'reason="no_run"') > one(before, "wisp_faults_total", 'reason="no_run"')
+        name = "wisp_last_success_timestamp_seconds"
+        assert one(after, name) == one(before, name), "nothing was reached since"
+        (tmp_path / "away").rename(trainer.url)
+        follower.until(lambda e: e["event"] == "waiting")
+        assert one(scrape(url)[0], name) > one(after, name)
+
+
+def test_credentials_that_expire_are_a_fault_until_they_are_renewed_and_no_wrong_bytes(tmp_path):
+    states = checkpoints.write_chain(tmp_path, steps=2).states
+    publish = ["--baseline", tmp_path / "baseline"]
+    with slow_s3.SlowS3() as server:
+        env = server.environment()
+        wisp("init", "s3://bucket/run", "--no-probe", env=env)
+        wisp("publish", "s3://bucket/run", states[0], *publish, env=env)
+        with Following("follow", "s3://bucket/run", "--into", tmp_path / "replica", "--poll", "10ms", "--metrics", ":0",
+                       env=env) as follower:
+            follower.until(lambda e: e["event"] == "waiting")
+            url = address_of(follower.process)
+            server.denies = True
+            assert follower.until(lambda e: e["event"] == "fault")["error"] == "denied"
+            samples, _ = scrape(url)
+            assert one(samples, "wisp_faults_total", 'reason="denied"') >= 1
+            assert one(samples, "wisp_verify_failures_total", 'reason="denied"') == 0
+            server.denies = False
+            wisp("publish", "s3://bucket/run", states[1], *publish, env=env)
+            assert follower.until(lambda e: e["event"] == "applied")["step"] == 1
+            assert runs.holds(tmp_path / "replica", states[1])
+
+
+def test_a_commit_of_a_stranger_counts_as_wrong_bytes(tmp_path):
+    states = checkpoints.write_chain(tmp_path, steps=2).states
+    for name in ("trainer", "stranger"):
+        wisp("key", "new", tmp_path / f"{name}.key")
+    url = tmp_path / "run"
+    publish = ["--baseline", tmp_path / "baseline", "--sign-key"]
+    wisp("init", url, "--no-probe", "--sign-key", tmp_path / "trainer.key")
+    wisp("publish", url, states[0], *publish, tmp_path / "trainer.key")
+    # Another run's commit, well signed by a key that this run has never heard of.
+    wisp("init", tmp_path / "other", "--no-probe", "--sign-key", tmp_path / "stranger.key")
+    for state in states[:2]:
+        wisp("publish", tmp_path / "other", state, "--baseline", tmp_path / "b", "--sign-key", tmp_path / "stranger.key")
+    commits = sorted(path.name for path in (url / "commits").iterdir())
+    foreign = sorted(path.name for path in (tmp_path / "other/commits").iterdir())
+    assert len(foreign) == len(commits) + 1
+    with Following("follow", url, "--into", tmp_path / "replica", "--poll", "10ms", "--metrics", ":0") as follower:
+        follower.until(lambda e: e["event"] == "waiting")
+        address = address_of(follower.process)
+        (url / "commits" / foreign[-1]).write_bytes((tmp_path / "other/commits" / foreign[-1]).read_bytes())
+        reason = follower.until(lambda e: e["event"] == "fault")["error"]
+        assert one(scrape(address)[0], "wisp_verify_failures_total", f'reason="{reason}"') == 1
 
 
 def test_publisher_serves_metrics_while_it_works(trainer):

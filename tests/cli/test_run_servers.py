@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 
 import pytest
@@ -84,6 +85,20 @@ def test_each_new_step_is_driven_and_the_signal_ends_it(trainer, two, tmp_path):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {line["event"] for line in lines} == {"published", "served", "waiting"}
     assert all(line["run"] == str(trainer.url) and line["time"] for line in lines)
+
+
+def test_service_manager_hears_that_servers_are_driven(trainer, two, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        with Following("follow", trainer.url, *servers_of(two), "--poll", "20ms",
+                       env={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as driving:
+            assert manager.recv(4096) == b"STATUS=waiting for the first step\nREADY=1"
+            trainer.steps(1)
+            heard = [manager.recv(4096).decode() for _ in range(3)]
+            assert heard[0] == "STATUS=bringing servers to step 0, seq 2"
+            assert all(re.match("STATUS=step 0: http://.* serves it", line) for line in heard[1:]), heard
+            driving.end()
 
 
 def test_dead_server_holds_nobody_and_comes_back(trainer, two):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -154,6 +155,41 @@ def test_a_long_log_is_paged_and_a_short_one_is_not(tmp_path):
     # Who leaves in the middle has seen enough.
     assert at_terminal("log", trainer.url, env={"WISP_PAGER": "head -1"}).code == OK
     assert at_terminal("log", trainer.url, "--json", env={"WISP_PAGER": "false"}).text.startswith('{"verb":"log"')
+
+
+def many_tensors(path):
+    """`inspect --tensors` of it prints more than a pipe takes in ahead."""
+    return st.save(path, {f"model.layers.{i}.self_attn.weight": ("BF16", (2,), bytes(4)) for i in range(5_000)})
+
+
+def test_leaving_the_pager_in_the_middle_is_no_failure(tmp_path):
+    model = many_tensors(tmp_path / "model.safetensors")
+    assert len(wisp("inspect", model, "--tensors").out) > 200_000
+    seen = at_terminal("inspect", model, "--tensors", env={"WISP_PAGER": "head -1"})
+    assert seen.code == OK and len(seen.text.splitlines()) == 1, seen.text[-500:]
+    # What a verb has to say by its exit code, it says.
+    other = tmp_path / "other.safetensors"
+    st.save(other, {f"model.layers.{i}.self_attn.weight": ("BF16", (2,), bytes([1] * 4)) for i in range(5_000)})
+    differs = at_terminal("diff", model, other, env={"WISP_PAGER": "head -1"})
+    assert differs.code == ERROR and len(differs.text.splitlines()) == 1, differs.text[-500:]
+    # Without a pager nobody has left: what is not written is missing.
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, "inspect", model, "--tensors"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == ERROR and done.stderr == "wisp: cannot write the result to standard output\n"
+
+
+def test_ctrl_c_in_the_pager_is_for_the_pager(tmp_path):
+    model = many_tensors(tmp_path / "model.safetensors")
+    own = {"PAGER": None, "WISP_PAGER": None, "LESS": None}
+    with Terminal(BINARY, "inspect", model, "--tensors", rows=8, env=own) as shown:
+        shown.until(":")
+        for _ in range(3):
+            shown.type("\x03")
+        # It still reads the keys, though not those that come with an interrupt, and wisp still waits for it.
+        while shown.goes_on():
+            shown.type("q")
+        shown.end()
+        assert shown.code == OK, shown.text
 
 
 def test_limit_and_n_are_the_same(tmp_path):

@@ -158,7 +158,7 @@ def run_lines():
     well = {"severity": "ok", "text": "step 812, 31.0 s ago; 8 replicas follow", "concerns": []}
     late = {"severity": "warning", "text": "no step for 14 min, 9 times the usual 91.0 s", "concerns": []}
     rows = [("qwen-rl", VERDICT, HEAD["step"], 40_000, 91_000, 5, 6), ("math-8b", well, 812, 31_000, 60_000, 8, 0),
-            ("tuned-from-qwen-rl-at-200", late, 233, 840_000, 91_000, 2, 0), ("fresh", None, None, None, None, 0, 0)]
+            ("tuned-from-qwen-rl-at-200", late, 233, 840_000, 91_000, 2, 0), ("fresh", None, None, None, None, None, None)]
     return {"runs": [{"id": number, "url": f"s3://weights/runs/{name}", "run": sha(name)[:32], "verdict": verdict,
                       "trouble": None, "head_step": at, "head_age_ms": age, "interval_ms": every,
                       "replicas": replicas, "lag_steps": lag}

@@ -72,6 +72,21 @@ CELLS = """async ([data, cell, scale, boxes]) => {
     return [across, down, Array.from(sums)];
   });
 }"""
+# A chart is in the page some frames before its picture is: it is measured first. Then nothing moves any more.
+DRAWN = """() => [...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('svg'))"""
+STILL = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const places = () => JSON.stringify([...document.querySelectorAll('body *')].map((e) => {
+    const box = e.getBoundingClientRect();
+    return [box.left, box.top, box.width, box.height];
+  }));
+  for (let before = '', same = 0; same < 2;) {
+    await frame();
+    const now = places();
+    same = now === before ? same + 1 : 0;
+    before = now;
+  }
+}"""
 # Of each picture: what reaches out of its section, and which labels lie on each other.
 LABELS = """() => {
   const found = [];
@@ -114,6 +129,7 @@ def shown(browser, view, look):
     """The page over frozen answers and a frozen clock, drawn."""
     context = browser.new_context(**LOOKS[look], reduced_motion="reduce", timezone_id="UTC", locale="en-US")
     page = context.new_page()
+    page.set_default_timeout(300_000)
     page.clock.set_fixed_time(frozen_run.NOW / 1000)
 
     def fulfil(route):
@@ -127,9 +143,11 @@ def shown(browser, view, look):
     page.route("**/*", fulfil)
     page.goto(HOME + VIEWS[view])
     page.wait_for_selector(READY[view])
-    if view == "trouble":
+    if view in ("run", "time", "trouble"):
+        # Sections and charts whose data come later than the run's own.
         page.wait_for_selector(READY["run"])
-    # What is looked into later has come, and is drawn.
+        page.wait_for_selector("#heat-title")
+        page.get_by_role("heading", name="Steps behind, over time").wait_for()
     page.wait_for_load_state("networkidle")
     page.wait_for_function("() => !document.querySelector('main').innerText.includes('Reading')")
     if view != "runs":
@@ -139,6 +157,9 @@ def shown(browser, view, look):
     if view == "time":
         page.get_by_role("button", name="by time").click()
         page.get_by_role("img", name="by time").first.wait_for()
+        page.wait_for_function("""() => document.querySelector('[role=img][aria-label*="by step"]') === null""")
+    page.wait_for_function(DRAWN)
+    page.evaluate(STILL)
     return context, page
 
 
@@ -217,11 +238,12 @@ def test_a_chart_without_its_data_is_noticed(browser, tools):
     context, page = shown(browser, "run", "light-1440")
     try:
         boxes = sections_of(page)
-        whole = cells_of(tools, page.screenshot(full_page=True), "png", 1, boxes)
+        whole = cells_of(tools, page.screenshot(full_page=True, animations="disabled"), "png", 1, boxes)
+        assert "heat-title" in whole
         page.add_style_tag(content=".chart svg g[fill] > *, .chart svg path, .chart svg rect { visibility: hidden }")
-        empty = cells_of(tools, page.screenshot(full_page=True), "png", 1, boxes)
+        empty = cells_of(tools, page.screenshot(full_page=True, animations="disabled"), "png", 1, boxes)
         page.add_style_tag(content=":root { --ok-page: #fde0dd; --bad-page: #dff3e4 }")
-        swapped = cells_of(tools, page.screenshot(full_page=True), "png", 1, boxes)
+        swapped = cells_of(tools, page.screenshot(full_page=True, animations="disabled"), "png", 1, boxes)
     finally:
         context.close()
     told = {name: difference(empty[name], whole[name]) for name in whole}

@@ -11,6 +11,26 @@
 namespace wisp::testing {
 namespace {
 
+/// Gives no answer to creates of what has such a name, takes no object larger than this, and lets
+/// everybody win who creates a larger one than that.
+class PeculiarStore : public MemoryStore {
+  public:
+    std::string mute = "nothing";
+    std::size_t refused_above = SIZE_MAX;
+    std::size_t careless_above = SIZE_MAX;
+
+    Result<void> put(const std::string& key, std::span<const std::byte> bytes) override {
+        if (bytes.size() > refused_above) return fail(ErrorKind::kInvalid, "413 Too Large");
+        return MemoryStore::put(key, bytes);
+    }
+    Result<Created> create(const std::string& key, std::span<const std::byte> bytes) override {
+        if (key.find(mute) != std::string::npos) return fail(ErrorKind::kUnavailable, "no answer");
+        if (bytes.size() <= careless_above) return MemoryStore::create(key, bytes);
+        if (auto put = MemoryStore::put(key, bytes); !put) return std::unexpected(put.error());
+        return Created::kNew;
+    }
+};
+
 DoctorReport examined(std::shared_ptr<Store> store, const std::string& url = "test") {
     DoctorOptions options;
     options.quick = true;
@@ -127,6 +147,48 @@ TEST(Doctor, ProvesNothingWhenTheStoreDoesNotAnswer) {
     const auto report = examine(
         {std::make_shared<FaultStore>(std::make_shared<MemoryStore>(), plan, 1), "", "test"}, {});
     EXPECT_EQ(outcome_of(report), "unavailable");
+}
+
+TEST(Doctor, CallsUndecidedWhatGotNoAnswer) {
+    const auto store = std::make_shared<PeculiarStore>();
+    store->mute = "create_racing";
+    const DoctorReport report = examined(store);
+    EXPECT_EQ(verdict_on(report, "create_racing"), "undecided");
+    EXPECT_EQ(verdict_on(report, "create_interleaved"), "pass");
+    EXPECT_TRUE(report.undecided);
+    EXPECT_TRUE(report.healthy) << "nothing was proven against it";
+    EXPECT_FALSE(report.convicted);
+    EXPECT_FALSE(report.exclusive_create);
+}
+
+TEST(Doctor, LetsSmallRacesDecideWhereLargeOnesGetNoAnswer) {
+    const auto store = std::make_shared<PeculiarStore>();
+    store->mute = "create_large";
+    const DoctorReport report = examined(store, "s3://imagined");
+    EXPECT_EQ(verdict_on(report, "create_large"), "skipped");
+    EXPECT_FALSE(report.undecided);
+    EXPECT_TRUE(report.exclusive_create);
+}
+
+TEST(Doctor, ConvictsNobodyOfALargeObjectThatIsRefused) {
+    const auto store = std::make_shared<PeculiarStore>();
+    store->refused_above = 1'000'000;
+    const DoctorReport report = examined(store, "s3://imagined");
+    EXPECT_EQ(verdict_on(report, "create_large"), "skipped");
+    EXPECT_EQ(verdict_on(report, "create_racing"), "pass")
+        << "it was not skipped for the large one";
+    EXPECT_TRUE(report.healthy);
+    EXPECT_TRUE(report.exclusive_create);
+}
+
+TEST(Doctor, RacesWithLargeObjectsEvenWhenItIsToBeQuick) {
+    const auto store = std::make_shared<PeculiarStore>();
+    store->careless_above = 16'000'000;
+    const DoctorReport report = examined(store, "s3://imagined");
+    EXPECT_EQ(verdict_on(report, "create_large"), "fail");
+    EXPECT_EQ(verdict_on(report, "create_racing"), "skipped") << "it is known already";
+    EXPECT_TRUE(report.convicted);
+    EXPECT_FALSE(report.exclusive_create);
 }
 
 }  // namespace

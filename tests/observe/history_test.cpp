@@ -3,14 +3,55 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "base/bytes.hpp"
 #include "checkpoint_steps.hpp"
 #include "doubles/memory_store.hpp"
+#include "log/run_keys.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 #include "wisp/run_status.hpp"
 
 namespace wisp::testing {
 namespace {
+
+/// Counts what is asked of it, and may say that this costs.
+class CountedStore : public MemoryStore {
+  public:
+    using MemoryStore::MemoryStore;
+    std::atomic<bool> few_requests = false;
+
+    StoreTerms terms() const override {
+        StoreTerms terms;
+        terms.few_requests = few_requests;
+        return terms;
+    }
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override {
+        count(key);
+        return MemoryStore::read(key, offset, into);
+    }
+    Result<std::vector<ListedObject>> list(const std::string& prefix, const std::string& after,
+                                           std::size_t limit) override {
+        count(prefix);
+        return MemoryStore::list(prefix, after, limit);
+    }
+    std::map<std::string, int> take_counts() {
+        const std::scoped_lock lock(mutex_);
+        return std::exchange(counts_, {});
+    }
+
+  private:
+    void count(const std::string& asked) {
+        const std::scoped_lock lock(mutex_);
+        ++counts_[asked];
+    }
+    std::mutex mutex_;
+    std::map<std::string, int> counts_;
+};
 
 class HistoryOfARun : public ::testing::Test {
   protected:
@@ -34,7 +75,7 @@ class HistoryOfARun : public ::testing::Test {
 
     CheckpointSteps steps_{6};
     TempFolder folder_;
-    std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>(system_clock());
+    std::shared_ptr<CountedStore> store_ = std::make_shared<CountedStore>(system_clock());
     Location run_{store_, "runs/a", "memory:a"};
     std::unique_ptr<Replica> baseline_ = value_of(open_memory_replica());
     std::optional<Publisher> publisher_;
@@ -62,6 +103,40 @@ TEST_F(HistoryOfARun, GoesOnWhereTheReaderStopped) {
     const auto fresh = lines(known);
     ASSERT_FALSE(fresh.empty());
     EXPECT_EQ(fresh.front().commit.seq, known + 1);
+}
+
+TEST_F(HistoryOfARun, HoldsEveryCommitHoweverManyVoidSlotsLieBetween) {
+    const SigningKey key = value_of(SigningKey::generate());
+    InitOptions starting;
+    starting.signer = RunSigner{key, std::nullopt};
+    PublishOptions signing;
+    signing.signer = starting.signer;
+    run_.prefix = "runs/signed";
+    value_of(init_run(run_, starting));
+    const auto baseline = value_of(open_memory_replica());
+    Publisher publisher = value_of(Publisher::open(run_, *baseline, signing));
+    for (std::size_t i = 0; i < 4; ++i) {
+        value_of(publisher.publish(value_of(Checkpoint::open(steps_.state(i))), i));
+        // Somebody who can write to the bucket, and has no key.
+        const std::uint64_t head = value_of(read_log(run_, 1, {})).at(0).seq;
+        for (std::uint64_t seq = head + 1; i < 3 && seq <= head + 70; ++seq) {
+            value_of(store_->put(run_.key(commit_key(seq)), as_bytes("junk")));
+        }
+    }
+    const auto log = value_of(read_log(run_, 4, {}));
+    ASSERT_EQ(log.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(log[i].step, 3 - i);
+    EXPECT_GT(log[0].seq, log[1].seq + 70);
+    EXPECT_EQ(value_of(read_log(run_, 1000, {})).size(), 5U) << "the fence, too, and no more";
+}
+
+TEST_F(HistoryOfARun, IsLookedAtOnceWhereRequestsAreCounted) {
+    store_->few_requests = true;
+    store_->take_counts();
+    value_of(read_status(run_, {}));
+    const auto counts = store_->take_counts();
+    EXPECT_EQ(counts.at("runs/a/latest"), 1);
+    EXPECT_EQ(counts.at("runs/a/replicas/"), 1);
 }
 
 TEST_F(HistoryOfARun, KnowsTheFullBytes) {

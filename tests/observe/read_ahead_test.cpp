@@ -34,6 +34,31 @@ class TogetherStore : public MemoryStore {
     int reads_ = 0;
 };
 
+class CountingStore : public MemoryStore {
+  public:
+    Result<std::size_t> read(const std::string& key, std::uint64_t offset,
+                             std::span<std::byte> into) override {
+        auto count = MemoryStore::read(key, offset, into);
+        const std::scoped_lock lock(mutex_);
+        ++reads_;
+        changed_.notify_all();
+        return count;
+    }
+    void await_reads(int count) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return reads_ >= count; });
+    }
+    int reads() {
+        const std::scoped_lock lock(mutex_);
+        return reads_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int reads_ = 0;
+};
+
 std::string text_of(Store& store, const std::string& key) {
     const auto bytes = read_whole(store, key, 100);
     return bytes ? std::string(as_text(*bytes)) : std::string(name_of(bytes.error().kind));
@@ -79,6 +104,22 @@ TEST(ReadAhead, GivesUpWhatNobodyCameFor) {
     const auto store = std::make_shared<MemoryStore>();
     ReadAhead ahead(store);
     for (int i = 0; i < 200; ++i) ahead.expect("key" + std::to_string(i));
+}
+
+TEST(ReadAhead, KeepsNoMoreAnswersThanItMayHold) {
+    constexpr int kHeld = 256;
+    const auto store = std::make_shared<CountingStore>();
+    for (int i = 0; i < 1000; ++i) value_of(store->put("key" + std::to_string(i), as_bytes("x")));
+    ReadAhead ahead(store);
+    for (int i = 0; i < 1000; ++i) ahead.expect("key" + std::to_string(i));
+    store->await_reads(kHeld);
+    EXPECT_EQ(text_of(ahead, "key999"), "x") << "one that nobody has begun is asked at once";
+    EXPECT_EQ(store->reads(), kHeld + 1);
+    EXPECT_EQ(text_of(ahead, "key0"), "x");
+    store->await_reads(kHeld + 2);
+    // In whatever order they are called for, all are answered.
+    for (int i = 998; i > 0; --i) EXPECT_EQ(text_of(ahead, "key" + std::to_string(i)), "x");
+    EXPECT_EQ(store->reads(), 1000);
 }
 
 }  // namespace

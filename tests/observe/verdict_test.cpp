@@ -106,6 +106,9 @@ TEST(Verdict, AReplicaThatStaysBehindIsAmberAndNamedWhenItFallsBack) {
     EXPECT_EQ(judged(vitals), "amber lag_growing: replica 'a' falls behind: 1, 2, 3 steps");
     vitals.replicas[0].beats[1].lag_steps = 1;
     EXPECT_EQ(judged(vitals), "amber replica_behind: replica 'a' 3 steps behind");
+    vitals.replicas.front() = {replica("a", 7, 5 * kSecond), {}};
+    EXPECT_EQ(judged(vitals, {{}, 0}),
+              "red replica_behind: replica 'a' 1 step behind, 0 are allowed");
 }
 
 TEST(Verdict, ACertificateIsAmberBeforeItEndsAndRedInTheLastHours) {
@@ -142,6 +145,8 @@ TEST(Verdict, LimitsOfOnesOwnAreRed) {
     vitals.replicas.push_back({replica("a", 5, 5 * kSecond), {}});
     EXPECT_EQ(judged(vitals, {{}, 2}),
               "red replica_behind: replica 'a' 3 steps behind, 2 are allowed");
+    EXPECT_EQ(judged(vitals, {{}, 1}),
+              "red replica_behind: replica 'a' 3 steps behind, 1 is allowed");
     EXPECT_EQ(judged(vitals, {{}, 3}), "amber replica_behind: replica 'a' 3 steps behind");
 }
 
