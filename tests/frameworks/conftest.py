@@ -51,7 +51,7 @@ def ray_session(tmp_path: Path) -> Iterator[Any]:
     folder = tempfile.mkdtemp(prefix="wr-")  # sockets in it must have short names
     patiently(
         # The devices are counted only: verl's replicas ask for one, and then run on a CPU.
-        lambda: ray.init(num_cpus=8, num_gpus=2, include_dashboard=False,
+        lambda: ray.init("local", num_cpus=8, num_gpus=2, include_dashboard=False,
                          object_store_memory=100 << 20, log_to_driver=False, _temp_dir=folder)
     )  # fmt: skip
     yield ray

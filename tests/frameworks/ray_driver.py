@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from pathlib import Path
 
 import ray
 from byte_model import weights_of
@@ -20,7 +21,7 @@ if __name__ == "__main__":
     address, run, model, options = sys.argv[1:]
     ray.init(address=address, log_to_driver=False, namespace="wisp")
     publisher = PublisherActor.remote(run)
-    weights = weights_of(model)
+    weights = weights_of(Path(model))
     ray.get(publisher.publish.remote(weights, 0))
     fleet = Fleet(run, model, on_node=rollouts, **json.loads(options))
     fleet.wait_ready(900)

@@ -93,7 +93,8 @@ def test_in_processes_of_ray_delta_is_wisp(monkeypatch):
         return f"{made.__module__} {os.environ['WISP_BACKENDS']}"
 
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "wisp.skyrl.runtime_env")
-    ray.init(num_cpus=1, include_dashboard=False, runtime_env={"env_vars": {"A_VARIABLE": "1"}})
+    told = {"env_vars": {"A_VARIABLE": "1"}}
+    ray.init("local", num_cpus=1, include_dashboard=False, runtime_env=told)  # not one that is there
     try:
         found = ray.get(ray.remote(where_delta_is).remote(), timeout=300)
     finally:
