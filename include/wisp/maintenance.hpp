@@ -40,7 +40,7 @@ Result<CompactReport> compact_run(const Location& where, const MaintenanceOption
 struct RetainOptions {
     MaintenanceOptions maintenance;
     std::uint64_t keep_anchors = 2;
-    Milliseconds grace = Milliseconds(3'600'000);  // for replicas that planned before
+    Milliseconds grace = Milliseconds(3'600'000);            // for replicas that planned before
     Milliseconds orphan_age = Milliseconds(24 * 3'600'000);  // of objects that no commit names
     /// Branches that were given up, by their runs' identities: what they needed may go.
     std::vector<std::string> release_branches;
