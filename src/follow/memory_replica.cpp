@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/folder_lock.hpp"
-#include "base/page_memory.hpp"
 #include "base/try.hpp"
+#include "checkpoint/owned_weights.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/move_weights.hpp"
 #include "wisp/replica.hpp"
@@ -12,38 +12,6 @@
 namespace wisp {
 namespace fs = std::filesystem;
 namespace {
-
-class OwnedWeights : public MutableWeights {
-  public:
-    static Result<std::shared_ptr<OwnedWeights>> copy_of(const Weights& from) {
-        const auto copy = std::make_shared<OwnedWeights>();
-        copy->schema_ = from.schema();
-        const std::size_t count = from.schema().tensors().size();
-        std::vector<std::uint64_t> starts;
-        std::uint64_t end = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-            starts.push_back(end);
-            end += (from.bytes(i).size() + kAlignment - 1) / kAlignment * kAlignment;
-        }
-        WISP_ASSIGN(copy->memory_, PageMemory::allocate(end));
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto bytes = from.bytes(i);
-            copy->tensors_.push_back(
-                copy->memory_.bytes().subspan(static_cast<std::size_t>(starts[i]), bytes.size()));
-            std::ranges::copy(bytes, copy->tensors_.back().begin());
-        }
-        return copy;
-    }
-    const Schema& schema() const override { return schema_; }
-    std::span<const std::byte> bytes(std::size_t tensor) const override { return tensors_[tensor]; }
-    std::span<std::byte> writable_bytes(std::size_t tensor) override { return tensors_[tensor]; }
-
-  private:
-    static constexpr std::uint64_t kAlignment = 64;  // a cache line
-    Schema schema_;
-    PageMemory memory_;
-    std::vector<std::span<std::byte>> tensors_;
-};
 
 class MemoryReplica : public Replica {
   public:

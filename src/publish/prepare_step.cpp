@@ -1,6 +1,10 @@
 // How weights become a step: a delta or a whole state.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/free_memory.hpp"
 #include "base/stopwatch.hpp"
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -13,8 +17,29 @@ namespace {
 
 // Beside what is always kept: one changed element in a hundred of bf16 is as much as this.
 constexpr std::uint64_t kKeptShareOfWeights = 32;
+// A list of changes beyond this share of the weights takes longer to make than a copy of them all:
+// one element in 24 of bf16.
+constexpr std::uint64_t kListedShareOfWeights = 8;
+constexpr std::uint64_t kAlwaysListedBytes = std::uint64_t{1} << 20;
+// Of the memory that is free: the trainer needs the rest.
+constexpr std::uint64_t kCopiedShareOfMemory = 4;
+
+std::uint64_t listed_bytes(const Schema& schema) {
+    return std::max(schema.total_bytes() / kListedShareOfWeights, kAlwaysListedBytes);
+}
+
+/// Whether a list of so many changes is larger than one that is worth making.
+bool is_dense(const Schema& schema, std::uint64_t changed_elements) {
+    const std::uint64_t width =
+        schema.total_bytes() / std::max<std::uint64_t>(schema.total_elements(), 1);
+    return changed_elements * (sizeof(std::uint32_t) + width) > listed_bytes(schema);
+}
 
 }  // namespace
+
+std::uint64_t StepPublisher::kept_bytes(const Schema& schema) const {
+    return options_.change_buffer_bytes + schema.total_bytes() / kKeptShareOfWeights;
+}
 
 bool StepPublisher::has_baseline(const Schema& schema) const {
     const Weights* held = baseline_.weights();
@@ -47,8 +72,7 @@ Result<PreparedStep> StepPublisher::open_step(const Schema& schema, std::uint64_
     PreparedStep opened;
     opened.step = step;
     opened.delta = OwnedFile(writer_->new_file("delta"));
-    opened.changes =
-        ChangeBuffer(options_.change_buffer_bytes + schema.total_bytes() / kKeptShareOfWeights);
+    opened.changes = ChangeBuffer(kept_bytes(schema));
     return opened;
 }
 
@@ -83,27 +107,78 @@ Result<PreparedStep> StepPublisher::prepare_delta(WeightStream& weights, std::ui
                                            diff_options(weights.schema(), step), Keep::kForNow,
                                            &prepared.changes));
     WISP_TRY(require_state(prepared.diff.base));
-    dense_ = !prepared.changes.complete();
+    dense_ =
+        !prepared.changes.complete() || is_dense(weights.schema(), prepared.diff.changed_elements);
     prepared.seconds = timer.seconds();
     return prepared;
 }
 
 Result<PreparedStep> StepPublisher::prepare_found(WeightStream& weights, std::uint64_t step) {
-    // Steps resemble each other: after a dense one, keeping the changes is not even tried.
-    if (dense_) return prepare_delta(weights, step);
+    // Steps resemble each other: after a dense one, listing the changes is not even tried.
+    if (dense_) return prepare_copy(weights, step);
     const Stopwatch timer;
-    WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
-    WISP_ASSIGN(const FoundChanges found,
-                find_changes(*baseline_.weights(), weights, diff_options(weights.schema(), step),
-                             prepared.changes));
-    if (!prepared.changes.complete()) return prepare_delta(weights, step);
+    const Schema& schema = weights.schema();
+    WISP_ASSIGN(PreparedStep prepared, open_step(schema, step));
+    prepared.changes = ChangeBuffer(std::min(kept_bytes(schema), listed_bytes(schema)));
+    WISP_ASSIGN(
+        const FoundChanges found,
+        find_changes(*baseline_.weights(), weights, diff_options(schema, step), prepared.changes));
+    if (!prepared.changes.complete()) return prepare_copy(weights, step);
     WISP_TRY(require_state(found.base));
     prepared.coded = false;
     prepared.diff.base = found.base;
     prepared.diff.changed_elements = found.changed_elements;
+    prepared.diff.total_elements = schema.total_elements();
+    prepared.seconds = timer.seconds();
+    return prepared;
+}
+
+std::shared_ptr<OwnedWeights> StepPublisher::memory_for_copy(const Schema& schema) {
+    {
+        const std::lock_guard lock(spare_mutex_);
+        const auto spare = std::exchange(spare_, nullptr);
+        if (spare && spare->schema().digest() == schema.digest()) return spare;
+    }
+    if (schema.total_bytes() > free_memory_bytes() / kCopiedShareOfMemory) return nullptr;
+    auto fresh = OwnedWeights::allocate(schema);
+    return fresh ? std::move(*fresh) : nullptr;
+}
+
+Result<PreparedStep> StepPublisher::prepare_copy(WeightStream& weights, std::uint64_t step) {
+    const Stopwatch timer;
+    WISP_ASSIGN(PreparedStep prepared, open_step(weights.schema(), step));
+    prepared.copy = memory_for_copy(weights.schema());
+    if (!prepared.copy) return prepare_delta(weights, step);
+    WISP_TRY(prepared.copy->read(weights, options_.threads, options_.progress));
+    prepared.coded = false;
+    prepared.diff.base = at_.state;
     prepared.diff.total_elements = weights.schema().total_elements();
     prepared.seconds = timer.seconds();
     return prepared;
+}
+
+Result<void> StepPublisher::code_copy(PreparedStep& step) {
+    const Weights& base = *baseline_.weights();
+    WholeStream stream(*step.copy);
+    ChangeBuffer changes(kept_bytes(base.schema()));
+    WISP_ASSIGN(const DiffReport diff,
+                diff_stream(base, stream, step.delta.path(), diff_options(base.schema(), step.step),
+                            Keep::kForNow, &changes));
+    if (auto sound = require_state(diff.base); !sound) {
+        // Others find this out while the trainer waits. Here the copy is at hand, and is compared
+        // again once the baseline has been fetched.
+        const std::lock_guard lock(baseline_mutex_);
+        behind_ = true;
+        WISP_TRY(baseline_.discard());
+        return fail(ErrorKind::kConflict, sound.error().text + "; it is taken from the run anew");
+    }
+    step.diff = diff;
+    step.changes = std::move(changes);
+    dense_ = is_dense(base.schema(), diff.changed_elements);
+    const std::lock_guard lock(spare_mutex_);
+    spare_ = dense_ ? std::move(step.copy) : nullptr;
+    step.copy.reset();
+    return {};
 }
 
 Result<void> StepPublisher::code(PreparedStep& step) {
@@ -113,9 +188,14 @@ Result<void> StepPublisher::code(PreparedStep& step) {
                     fmt::format("{} is not at the state that step {} was made from; publish again",
                                 shown(baseline_.label()), step.step));
     }
-    const Weights& base = *baseline_.weights();
-    WISP_ASSIGN(step.diff, write_buffered(base, at_.state, step.changes.blocks(), step.delta.path(),
-                                          diff_options(base.schema(), step.step), Keep::kForNow));
+    if (step.copy) {
+        WISP_TRY(code_copy(step));
+    } else {
+        const Weights& base = *baseline_.weights();
+        WISP_ASSIGN(step.diff,
+                    write_buffered(base, at_.state, step.changes.blocks(), step.delta.path(),
+                                   diff_options(base.schema(), step.step), Keep::kForNow));
+    }
     step.coded = true;
     step.seconds += timer.seconds();
     return {};
@@ -125,6 +205,15 @@ Result<PreparedStep> StepPublisher::rebase(const PreparedStep& onto, PreparedSte
     const Stopwatch timer;
     const Weights& base = *baseline_.weights();
     WISP_ASSIGN(PreparedStep rebased, open_step(base.schema(), waiting.step));
+    if (waiting.copy) {
+        // It holds everything, and has not been compared with anything yet.
+        rebased.copy = std::move(waiting.copy);
+        rebased.coded = false;
+        rebased.diff.base = onto.diff.result;
+        rebased.diff.total_elements = waiting.diff.total_elements;
+        rebased.seconds = waiting.seconds;
+        return rebased;
+    }
     if (onto.changes.complete() && waiting.changes.complete()) {
         WISP_ASSIGN(rebased.diff.changed_elements,
                     rebase_buffered(base, onto.changes.blocks(), waiting.changes.blocks(),

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/owned_file.hpp"
+#include "checkpoint/owned_weights.hpp"
 #include "delta/change_buffer.hpp"
 #include "wisp/checkpoint.hpp"
 #include "wisp/delta.hpp"
@@ -14,8 +16,9 @@ namespace wisp {
 struct PreparedStep {
     std::uint64_t step = 0;
     OwnedFile delta;    // without a path: a whole state must be sent
-    bool coded = true;  // false: the delta is still to be written, from `changes`
+    bool coded = true;  // false: the delta is still to be written, from `changes` or `copy`
     ChangeBuffer changes;
+    std::shared_ptr<OwnedWeights> copy;  // all weights of the step, where too many changed to list
     DiffReport diff;
     double seconds = 0;
     const Weights* given = nullptr;  // the whole state, where its owner keeps it

@@ -3,6 +3,7 @@
 // baseline), anchor. doc/protocol.md section 6.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,9 +23,10 @@ class StepPublisher {
     /// Brings the baseline to the head if need be; without one the step is a whole state.
     Result<PreparedStep> prepare(WeightStream& weights, std::uint64_t step);
     /// Against the baseline, and looking at nothing else; the caller holds baseline_mutex(). Done
-    /// with the weights as soon as what changed is known: commit() codes it, against the baseline,
-    /// which only commit() and advance() of this step may follow. kWrongBase when the baseline is
-    /// not at the state it should be at, or has another schema.
+    /// with the weights as soon as what changed is known, or where that is much, as soon as they
+    /// are copied: commit() codes it, against the baseline, which only commit() and advance() of
+    /// this step may follow. kWrongBase when the baseline is not at the state it should be at, or
+    /// has another schema.
     Result<PreparedStep> prepare_found(WeightStream& weights, std::uint64_t step);
     /// The same, from what somebody else found to have changed.
     Result<PreparedStep> prepare_changes(ChangeStream& changes, std::uint64_t step);
@@ -59,13 +61,19 @@ class StepPublisher {
     const Commit& head() const { return writer_->head().commit; }
     bool has_baseline(const Schema& schema) const;
     DiffOptions diff_options(const Schema& schema, std::uint64_t step) const;
+    std::uint64_t kept_bytes(const Schema& schema) const;  // of a list of changes, at most
     /// Still without changes. kWrongBase when the baseline is missing or of another schema.
     Result<PreparedStep> open_step(const Schema& schema, std::uint64_t step);
     /// kWrongBase unless the baseline, as it was read, is the state that it says.
     Result<void> require_state(const StateDigest& read) const;
     Result<PreparedStep> prepare_delta(WeightStream& weights, std::uint64_t step);
     Result<PreparedStep> prepare_whole(WeightStream& weights, std::uint64_t step);
+    /// Everything, to be compared once the trainer has gone on.
+    Result<PreparedStep> prepare_copy(WeightStream& weights, std::uint64_t step);
+    /// Null: there is no memory to spare for it.
+    std::shared_ptr<OwnedWeights> memory_for_copy(const Schema& schema);
     Result<void> code(PreparedStep& step);
+    Result<void> code_copy(PreparedStep& step);
     Result<void> take_over_whole(const PreparedStep& step, const ReplicaRecord& after);
     Result<void> follow_head();
     Result<void> note_head();  // after a commit that made no state
@@ -85,8 +93,10 @@ class StepPublisher {
     PublishOptions options_;
     Replica& baseline_;
     ReplicaRecord at_;
-    bool behind_ = false;  // the baseline is not at at_; guarded by baseline_mutex()
-    bool dense_ = false;   // the last step changed too much to be kept
+    bool behind_ = false;              // the baseline is not at at_; guarded by baseline_mutex()
+    std::atomic<bool> dense_ = false;  // too much changed in the last step for a list of it
+    std::mutex spare_mutex_;
+    std::shared_ptr<OwnedWeights> spare_;  // a copy that was coded, for the next to be made in
     std::mutex baseline_mutex_;
 };
 

@@ -31,9 +31,10 @@ class TrainerWeights : public Weights {
     }
     void flip(std::size_t tensor, std::size_t at) { tensors_[tensor].bytes[at] ^= std::byte{1}; }
     /// More than the memory of a 32nd of the weights holds.
-    void flip_all() {
+    void flip_all() { flip_every(64); }
+    void flip_every(std::size_t distance) {
         for (Tensor& tensor : tensors_) {
-            for (std::size_t at = 0; at < tensor.bytes.size(); at += 64) {
+            for (std::size_t at = 0; at < tensor.bytes.size(); at += distance) {
                 tensor.bytes[at] ^= std::byte{1};
             }
         }
@@ -82,6 +83,11 @@ class HeldReplica : public Replica {
     }
     Result<void> discard() override { return inner_->discard(); }
 
+    /// As memory goes bad.
+    void damage() {
+        const auto bytes = inner_->weights()->bytes(0);
+        const_cast<std::byte&>(bytes[7]) ^= std::byte{1};  // the replica's own, which it may write
+    }
     void hold(bool held) {
         const std::lock_guard lock(mutex_);
         holding_ = held;
@@ -251,6 +257,46 @@ TEST_F(Found, StepsTooDenseToBeKeptGoTheLongWay) {
     EXPECT_TRUE(value_of(publisher.submit(weights, 5)).folded);
     let_go(publisher);
     EXPECT_EQ(joined(), weights.digest());
+}
+
+TEST_F(Found, DenseStepsAreCopiedAndCodedWhenTheTrainerHasGoneOn) {
+    AsyncPublisher publisher = start();
+    TrainerWeights weights = two_blocks();
+    value_of(publisher.submit(weights, 0));
+    std::vector<StateDigest> states;
+    for (const std::uint64_t step : {1, 2, 3}) {
+        weights.flip_every(1);  // more than a list is made of
+        baseline_->hold(true);
+        value_of(publisher.submit(weights, step));
+        baseline_->await_arrival();
+        EXPECT_TRUE(fs::is_empty(baseline_->scratch() / "outgoing")) << "coded before it returned";
+        states.push_back(weights.digest());
+        weights.flip_every(3);  // what it does next is no part of the step
+        baseline_->hold(false);
+        let_go(publisher);
+        EXPECT_EQ(joined(), states.back());
+    }
+    weights.flip(0, 9);  // a sparse one after dense ones
+    value_of(publisher.submit(weights, 4));
+    value_of(publisher.flush());
+    EXPECT_EQ(joined(), weights.digest());
+}
+
+TEST_F(Found, ABaselineThatIsDamagedBehindACopyIsFetchedAgain) {
+    AsyncPublisher publisher = start();
+    TrainerWeights weights = two_blocks();
+    value_of(publisher.submit(weights, 0));
+    for (const std::uint64_t step : {1, 2}) {
+        weights.flip_every(1);
+        baseline_->hold(true);
+        value_of(publisher.submit(weights, step));
+        baseline_->await_arrival();
+        if (step == 2) baseline_->damage();
+        baseline_->hold(false);
+        while (!publisher.flush()) {
+        }
+        EXPECT_EQ(joined(), weights.digest());
+    }
 }
 
 TEST_F(Found, SubmittingWaitsForNoCodingOfTheStepBefore) {
