@@ -173,7 +173,7 @@ function Bucket() {
         })}
       />
       <p class="note">
-        Measured sizes of a 0.6B model: {bytes(MODEL_BYTES)} whole, {bytes(DELTA_BYTES)} a delta of a compact run (
+        Measured sizes of a 0.6B model: {bytes(MODEL_BYTES)} whole, {bytes(DELTA_BYTES)} a delta of a swift run (
         {share(CHANGED_SHARE, 1)} changed). Nothing merged or removed in this picture.
       </p>
     </section>
@@ -238,7 +238,7 @@ function Sync() {
         })}
       />
       <p class="note">
-        Measured on two cores, in a compact run: {duration(1000 * COMMIT_SECONDS)} from the trainer's call to the commit, and{" "}
+        Measured on two cores, in a swift run: {duration(1000 * COMMIT_SECONDS)} from the trainer's call to the commit, and{" "}
         {duration(1000 * APPLY_SECONDS)} from there to the replica's memory, decoded and proven; the links are computed
         from the sizes above.
       </p>
