@@ -161,7 +161,7 @@ TEST(Doctor, CallsUndecidedWhatGotNoAnswer) {
     EXPECT_FALSE(report.exclusive_create);
 }
 
-TEST(Doctor, LetsSmallRacesDecideWhereLargeOnesGetNoAnswer) {
+TEST(Doctor, LetsSmallRacesDecideWhereLargeObjectsGetNoAnswer) {
     const auto store = std::make_shared<PeculiarStore>();
     store->mute = "create_large";
     const DoctorReport report = examined(store, "s3://imagined");
