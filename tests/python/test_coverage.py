@@ -451,7 +451,8 @@ def test_a_loader_that_registers_a_parameter_anew_leaves_what_is_served_and_is_f
     for _ in range(2):
         one.train()
         one.follow()
-        assert one.model.down is served and one.holds(one.model.down, DOWN)
+        assert one.model.down.data_ptr() == served.data_ptr()
+        assert one.holds(one.model.down, DOWN)
         assert one.follower.verify() == 0
 
 
@@ -489,7 +490,8 @@ def test_what_a_parameter_holds_when_it_is_registered_is_followed(
         one.follow()
         fresh = Ready(tied=False)
         fresh.load((n, t.clone()) for n, t in one.tensors.items())
-        assert one.model.down is served
+        # Not the object: a loader that runs for the plan registers another over the same memory.
+        assert one.model.down.data_ptr() == served.data_ptr()
         assert torch.equal(served.data.view(torch.int16), fresh.down.data.view(torch.int16))
         assert one.follower.verify() == 0
     assert one.report().ignored == ()
