@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -98,10 +99,16 @@ def _make(run: RunAddress, name: str, root: Path, step: int, **trusted: Any) -> 
 
 
 def _taken(folder: Path, name: str, step: int, keep: int) -> Adapter:
-    os.utime(folder)
-    others = [other for other in _versions(folder.parent, name) if other != folder]
-    others.sort(key=lambda other: other.stat().st_mtime_ns, reverse=True)
-    for other in others[keep - 1 :]:
+    asked = {
+        other: other.stat().st_mtime_ns
+        for other in _versions(folder.parent, name)
+        if other != folder
+    }
+    # The kernel's own stamp stands still for milliseconds, and two that are asked for in one tick
+    # would be equally old.
+    now = max([time.time_ns(), *(stamp + 1 for stamp in asked.values())])
+    os.utime(folder, ns=(now, now))
+    for other in sorted(asked, key=asked.__getitem__, reverse=True)[keep - 1 :]:
         shutil.rmtree(other, ignore_errors=True)
     return Adapter(name, step, str(folder))
 
