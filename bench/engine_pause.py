@@ -5,15 +5,19 @@ A model of the shape of SmolLM2-135M with random weights has a random share of i
 neighbouring value per step, is published, and followed by a real vLLM engine in this process. The
 pause is what the engine measures, from stopped to running. For each step the same positions are
 also written by a plain index_copy_ per parameter, and the last step once more by
-load_checkpoint_weight_patches. One line of JSON per run is added to bench/results/engines.jsonl.
+load_checkpoint_weight_patches. How long a commit takes until it is staged is held against one plain
+compare of two such states. With --behind the engine is moved only every so many steps. One line of
+JSON per run is added to bench/results/engines.jsonl.
 
-usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--codec NAME] [--out FILE]
+usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--codec NAME] [--behind N] [--out FILE]
 needs build/torch-venv and PYTHONPATH=build/release/python
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import ctypes
 import json
 import os
 import statistics
@@ -61,6 +65,22 @@ def plain_scatter(stage: Any) -> float:
     return time.perf_counter() - began
 
 
+def plain_compare(model: Any) -> float:
+    """Reads two equal states once, on all cores, as fast as the C library can."""
+    memcmp = ctypes.CDLL(None).memcmp
+    memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    states = [(tensor.data, tensor.data.clone()) for tensor in model.parameters()]
+    pairs = [
+        (a.data_ptr() + at, b.data_ptr() + at, min(1 << 24, a.nbytes - at))
+        for a, b in states
+        for at in range(0, a.nbytes, 1 << 24)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        began = time.perf_counter()
+        assert not any(threads.map(lambda pair: memcmp(*pair), pairs))
+        return time.perf_counter() - began
+
+
 def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
     from vllm.model_executor.model_loader.checkpoint_weight_patch import (
         CheckpointWeightPatch,
@@ -105,6 +125,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--share", type=float, default=0.0045)
     parser.add_argument("--codec", choices=("compact", "swift"), default="compact")
+    parser.add_argument("--behind", type=int, default=1, help="steps between two moves")
     parser.add_argument("--out", type=Path, default=Path("bench/results/engines.jsonl"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
@@ -129,16 +150,18 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     worker = llm.llm_engine.model_executor.driver_worker.worker
     follower = worker.weight_transfer_engine._follower
     wisp.vllm.update(llm, 0, timeout=600)
-    pauses, applies, plains, phases, memory = [], [], [], [], []
+    pauses, applies, plains, compares, phases, memory = [], [], [], [], [], []
     changed = 0
-    for step in range(1, options.steps + 1):
-        change(model, options.share, generator)
-        publisher.publish(step)
-        publisher.flush()
+    for step in range(options.behind, (options.steps + 1) * options.behind, options.behind):
+        for published in range(step - options.behind + 1, step + 1):
+            change(model, options.share, generator)
+            publisher.publish(published)
+            publisher.flush()
         served = follower.wait_staged(lambda s, step=step: s.step == step, 600)
         memory.append(host_memory(follower.link))
         stage = follower._staged[served.key][1]
         changed = stage.elements
+        compares.append(plain_compare(model))
         plains.append(min(plain_scatter(stage) for _ in range(3)))
         answer = wisp.vllm.update(llm, step, timeout=600)
         pauses.append(answer["pause_seconds"])
@@ -149,9 +172,10 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     assert follower.verify() == 0
     total = sum(p.numel() for p in model.parameters())
     middle = statistics.median
+    staging = middle([sum(p[name] for name in STAGING) for p in phases])
     result = {
         "bench": "engine_pause", "codec": options.codec, "parameters": total, "changed": changed,
-        "share": round(changed / total, 5), "steps": options.steps,
+        "share": round(changed / total, 5), "steps": options.steps, "behind": options.behind,
         "pause_ms": round(1000 * middle(pauses), 3), "applied_ms": round(1000 * middle(applies), 3),
         "plain_scatter_ms": round(1000 * middle(plains), 3),
         "vllm_patch_loader_ms": round(1000 * theirs, 1),
@@ -160,9 +184,9 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         "phases_ms": {
             name: round(1000 * middle([p[name] for p in phases]), 3) for name in phases[0]
         },
-        "commit_to_staged_ms": round(
-            1000 * middle([sum(p[n] for n in STAGING) for p in phases]), 1
-        ),
+        "commit_to_staged_ms": round(1000 * staging, 1),
+        "plain_compare_ms": round(1000 * middle(compares), 1),
+        "staged_times_compare": round(staging / middle(compares), 2),
         "host_memory_mb": round(max(memory[len(memory) // 2 :]) / 1e6, 1),
         "weights_mb": round(total * 2 / 1e6, 1), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
     }  # fmt: skip

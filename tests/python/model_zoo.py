@@ -99,7 +99,7 @@ ZOO = [
           note="torch.compile"),
     Entry("Llama, tied", "LlamaConfig", {"tie_word_embeddings": True}),
     Entry("Mistral", "MistralConfig", {"sliding_window": 64}),
-    Entry("Qwen2", "Qwen2Config", sizes=PLAIN, quick=True, note="biases"),
+    Entry("Qwen2", "Qwen2Config", sizes=PLAIN, note="biases"),
     Entry("Qwen3, tied", "Qwen3Config", {"tie_word_embeddings": True}),
     Entry("Qwen3", "Qwen3Config"),
     Entry("Qwen3, float16 server", "Qwen3Config", engine={"dtype": "float16"}),
@@ -111,7 +111,7 @@ ZOO = [
     Entry("Gemma", "GemmaConfig"),
     Entry("Gemma 2", "Gemma2Config", {"sliding_window": 64}),
     Entry("Gemma 3", "Gemma3TextConfig", {"sliding_window": 64}),
-    Entry("Phi", "PhiConfig", sizes=PLAIN, quick=True, note="its loader makes the head's bias anew"),
+    Entry("Phi", "PhiConfig", sizes=PLAIN, note="its loader makes the head's bias anew"),
     Entry("Phi-3", "Phi3Config", sizes=PLAIN, note="fused in the checkpoint"),
     Entry("PhiMoE", "PhimoeConfig", {**LOCAL, "attention_bias": True, "lm_head_bias": True},
           sizes=PLAIN, published="PhiMoEForCausalLM", note="biases, also of the head"),
@@ -186,7 +186,7 @@ ZOO = [
     Entry("Mamba-2", "Mamba2Config", {"num_heads": 4, "head_dim": 32, "state_size": 16,
                                       "n_groups": 1}, sizes={
         "vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2,
-    }, codecs=BOTH),
+    }, quick=True, note="its loader computes", codecs=BOTH),
     Entry("Jamba", "JambaConfig", {
         "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 2, "attn_layer_offset": 1,
         "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_dt_rank": 8,

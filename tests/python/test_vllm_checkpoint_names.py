@@ -1,6 +1,6 @@
 """What a live trainer of transformers publishes, real vLLM serves, whatever its module looks like.
 
-    pytest tests/python/test_vllm_checkpoint_names.py [-m "not slow"]
+    pytest tests/python/test_vllm_checkpoint_names.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import wisp  # noqa: E402
 import wisp.vllm  # noqa: E402
 from wisp.vllm.offline import verify_offline  # noqa: E402
 
-QUICK = ("Mixtral",)
 #: What vLLM alone does not load of what transformers saves.
 NOT_SERVED = {
     "Gemma3": "it wants torchvision, and then 'vision_tower.vision_model.…', which transformers 5.19 "
@@ -28,13 +27,7 @@ NOT_SERVED = {
 PUBLISHED = {"PhiMoE": "PhiMoEForCausalLM"}
 
 
-FAMILIES = [
-    pytest.param(family, marks=() if family in QUICK else pytest.mark.slow)
-    for family in fused_models.FAMILIES
-]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", fused_models.FAMILIES)
 def test_an_engine_follows_a_live_trainer(tmp_path, family):
     if family in NOT_SERVED:
         pytest.skip(f"vLLM 0.32 does not serve {family}: {NOT_SERVED[family]}")
