@@ -32,11 +32,12 @@ class Hosts:
     def __init__(self) -> None:
         token = uuid.uuid4().hex[:5]
         self.names = [f"wisp{token}{i}" for i in range(2)]
-        self.addresses = ["10.231.77.1", "10.231.77.2"]
+        subnet = _free_subnet()
+        self.addresses = [f"{subnet}.1", f"{subnet}.2"]
         bridge = f"wb{token}"
         self._links = [bridge]
         _run("ip", "link", "add", bridge, "type", "bridge")
-        _run("ip", "addr", "add", "10.231.77.254/24", "dev", bridge)
+        _run("ip", "addr", "add", f"{subnet}.254/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
         for name, address in zip(self.names, self.addresses, strict=True):
             outer, inner = f"o{name}"[:15], "eth0"
@@ -58,6 +59,14 @@ class Hosts:
             subprocess.run(["ip", "link", "del", link], capture_output=True)
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def _free_subnet() -> str:
+    """One that no test has which runs beside this one, or was killed before it could clean up."""
+    taken = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
+    return next(
+        subnet for third in range(256) if f"{(subnet := f'10.231.{third}')}.0/24" not in taken
+    )
 
 
 def _run(*command: str) -> None:
