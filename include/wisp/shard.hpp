@@ -61,17 +61,19 @@ struct ShardOptions {
     /// What is not longer travels in the shard manifest and becomes part of rank 0's object.
     std::uint64_t inline_bytes = 64 << 10;
     unsigned log2_block_elements = kLog2BlockElements;
-    /// What changed is kept in memory up to this, and coded in deliver(); what is more, at once.
+    /// What changed is listed in memory up to this, and coded in deliver(); of denser steps the new
+    /// bytes are copied up to `copy_bytes`, else a 32nd of the free memory. What is more is coded
+    /// at once, while the trainer waits.
     std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
+    std::optional<std::uint64_t> copy_bytes;
     /// For what waits to be uploaded; a temporary folder when empty.
     std::filesystem::path scratch;
     std::stop_token stop = {};  // ends a call early: wisp/control.hpp
 };
 
-struct FoundShard {
+struct DeliveredShard {
+    std::uint64_t bytes = 0;
     std::uint64_t changed_elements = 0;
-    std::uint64_t total_elements = 0;
-    double seconds = 0;
 };
 
 /// One rank's blocks: their committed bytes, and the way of new ones into the bucket. Used from one
@@ -95,15 +97,14 @@ class ShardWriter {
     /// The new bytes of the next spans, in order; as many at a time as the caller likes.
     Result<void> add(const std::vector<std::span<const std::byte>>& spans);
     /// After the last span.
-    Result<FoundShard> finish();
+    Result<void> finish();
     /// All of it at once.
-    Result<FoundShard> find(const ShardCall& call,
-                            const std::vector<std::span<const std::byte>>& spans);
+    Result<void> find(const ShardCall& call, const std::vector<std::span<const std::byte>>& spans);
     /// Codes and uploads what was found, or for kAnchor the kept blocks, and returns the shard
     /// manifest for rank 0.
     Result<std::vector<std::byte>> deliver(const ShardCall& call);
     /// What the last deliver() of a step came to.
-    std::uint64_t delivered_bytes() const;
+    const DeliveredShard& delivered() const;
     /// The step was committed as `state`: what was delivered becomes the base.
     Result<void> advance(const StateDigest& state);
     /// It was not.

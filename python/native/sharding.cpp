@@ -80,10 +80,9 @@ void add(ShardWriter& self, const nb::list& spans) {
 
 void bind_writer(nb::module_& module) {
     module.attr("LOG2_BLOCK_ELEMENTS") = kLog2BlockElements;
-    nb::class_<FoundShard>(module, "FoundShard", "What one rank found to have changed.")
-        .def_ro("changed_elements", &FoundShard::changed_elements)
-        .def_ro("total_elements", &FoundShard::total_elements)
-        .def_ro("seconds", &FoundShard::seconds);
+    nb::class_<DeliveredShard>(module, "DeliveredShard", "What one rank's part of a step came to.")
+        .def_ro("bytes", &DeliveredShard::bytes)
+        .def_ro("changed_elements", &DeliveredShard::changed_elements);
     nb::class_<ShardWriter>(module, "ShardWriter", "One rank's blocks, coded and uploaded.")
         .def_prop_ro("base", [](const ShardWriter& self) { return text_of(self.base()); })
         .def(
@@ -106,7 +105,7 @@ void bind_writer(nb::module_& module) {
         .def("add", &add, "spans"_a,
              nb::sig("def add(self, spans: collections.abc.Sequence[object]) -> None"),
              "The bytes of the next spans.")
-        .def("finish", [](ShardWriter& self) { return long_call([&] { return self.finish(); }); })
+        .def("finish", [](ShardWriter& self) { long_call([&] { return self.finish(); }); })
         .def(
             "deliver",
             [](ShardWriter& self, const std::string& call) {
@@ -121,7 +120,7 @@ void bind_writer(nb::module_& module) {
                 long_call([&] { return self.advance(digest); });
             },
             "state"_a)
-        .def_prop_ro("delivered_bytes", &ShardWriter::delivered_bytes,
+        .def_prop_ro("delivered", &ShardWriter::delivered,
                      "What the last delivery of a step came to.")
         .def("drop", &ShardWriter::drop);
     module.def("open_shard_writer", &open_writer, "where"_a, "schema"_a, "rank"_a, "spans"_a,

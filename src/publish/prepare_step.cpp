@@ -10,6 +10,7 @@
 #include "base/try.hpp"
 #include "checkpoint/block_feed.hpp"
 #include "delta/diff_weights.hpp"
+#include "publish/dense_step.hpp"
 #include "publish/step_publisher.hpp"
 
 namespace wisp {
@@ -17,22 +18,14 @@ namespace {
 
 // Beside what is always kept: one changed element in a hundred of bf16 is as much as this.
 constexpr std::uint64_t kKeptShareOfWeights = 32;
-// A list of changes beyond this share of the weights takes longer to make than a copy of them all:
-// one element in 24 of bf16.
-constexpr std::uint64_t kListedShareOfWeights = 8;
-constexpr std::uint64_t kAlwaysListedBytes = std::uint64_t{1} << 20;
 // Of the memory that is free: the trainer needs the rest.
 constexpr std::uint64_t kCopiedShareOfMemory = 4;
-
-std::uint64_t listed_bytes(const Schema& schema) {
-    return std::max(schema.total_bytes() / kListedShareOfWeights, kAlwaysListedBytes);
-}
 
 /// Whether a list of so many changes is larger than one that is worth making.
 bool is_dense(const Schema& schema, std::uint64_t changed_elements) {
     const std::uint64_t width =
         schema.total_bytes() / std::max<std::uint64_t>(schema.total_elements(), 1);
-    return changed_elements * (sizeof(std::uint32_t) + width) > listed_bytes(schema);
+    return list_bytes(changed_elements, width) > longest_list_bytes(schema.total_bytes());
 }
 
 }  // namespace
@@ -119,7 +112,8 @@ Result<PreparedStep> StepPublisher::prepare_found(WeightStream& weights, std::ui
     const Stopwatch timer;
     const Schema& schema = weights.schema();
     WISP_ASSIGN(PreparedStep prepared, open_step(schema, step));
-    prepared.changes = ChangeBuffer(std::min(kept_bytes(schema), listed_bytes(schema)));
+    prepared.changes =
+        ChangeBuffer(std::min(kept_bytes(schema), longest_list_bytes(schema.total_bytes())));
     WISP_ASSIGN(
         const FoundChanges found,
         find_changes(*baseline_.weights(), weights, diff_options(schema, step), prepared.changes));

@@ -137,18 +137,18 @@ class ShardRounds:
             received = self._swap_pieces(round_, staged, told.renew)
             batches = span_batches(self._plan, self._locals, staged, received, self._log2)
             if round_.call is not None:
-                self._find(round_, round_.call, batches)
+                self._find(round_.call, batches)
             else:
                 round_.kept = list(batches)
         except Exception as error:
             raise self._give_up(round_, error) from error
         return round_
 
-    def _find(self, round_: Round, call: str, batches: Iterable[list[np.ndarray]]) -> None:
+    def _find(self, call: str, batches: Iterable[list[np.ndarray]]) -> None:
         self._writer.begin(call)
         for batch in batches:
             self._writer.add(batch)
-        round_.found = self._writer.finish()
+        self._writer.finish()
 
     def _call(self, number: int, step: int) -> None:
         self._keys.forget(self._verdicts.closed)
@@ -254,7 +254,6 @@ class ShardRounds:
         call = round_.call or self._resume(round_)
         if call is None:
             return None
-        assert round_.found is not None
         try:
             manifest = self._writer.deliver(call)
         except Error as error:
@@ -269,8 +268,8 @@ class ShardRounds:
         report = replace(report, anchor_bytes=report.anchor_bytes or anchor_bytes)
         done = ShardedReport(
             **asdict(report),
-            rank_changed=round_.found.changed_elements,
-            rank_bytes=self._writer.delivered_bytes,
+            rank_changed=self._writer.delivered.changed_elements,
+            rank_bytes=self._writer.delivered.bytes,
             blocked_seconds=round_.blocked,
             seconds=time.monotonic() - round_.started,
         )
@@ -296,7 +295,7 @@ class ShardRounds:
         try:
             self._verdicts.catch_up()
             self._stand_on(_native.call_base(call))
-            self._find(round_, call, kept)
+            self._find(call, kept)
         except Exception as error:
             raise self._give_up(round_, error) from error
         return call

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import _native
-
 
 @dataclass
 class Round:
@@ -25,7 +23,6 @@ class Round:
     deadline: float
     started: float
     kept: list[list[np.ndarray]] | None = None  #: the weights of a step that waits
-    found: _native.FoundShard | None = None
     blocked: float = 0.0
 
     @property

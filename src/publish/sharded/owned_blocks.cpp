@@ -44,7 +44,13 @@ OwnBlocks::OwnBlocks(Schema schema, std::vector<BlockSpan> spans, unsigned log2,
       log2_(log2),
       threads_(thread_count(threads)),
       seeds_(seeds_of(schema_)),
-      blocks_(blocks_of(schema_, spans_, log2)) {}
+      blocks_(blocks_of(schema_, spans_, log2)) {
+    std::size_t start = 0;
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+        span_starts_.push_back(start);
+        start += span_bytes(i);
+    }
+}
 
 std::size_t OwnBlocks::span_bytes(std::size_t span) const {
     return static_cast<std::size_t>(plain_bytes({spans_[span]}, schema_, log2_));

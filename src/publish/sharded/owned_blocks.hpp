@@ -43,6 +43,10 @@ class OwnBlocks {
     }
     const TensorSeed& seed_of(const OwnBlock& block) const { return seeds_[block.range.tensor]; }
     std::size_t span_bytes(std::size_t span) const;
+    /// Where the block begins if the spans lie one after the other.
+    std::size_t start_of(const OwnBlock& block) const {
+        return span_starts_[block.span] + block.offset;
+    }
     std::uint64_t total_bytes() const { return plain_bytes(spans_, schema_, log2_); }
 
     Result<StateDigest> digest(const SpanViews& views) const;
@@ -59,6 +63,7 @@ class OwnBlocks {
     unsigned threads_;
     std::vector<TensorSeed> seeds_;
     std::vector<OwnBlock> blocks_;
+    std::vector<std::size_t> span_starts_;
 };
 
 }  // namespace wisp

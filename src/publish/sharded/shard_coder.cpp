@@ -1,18 +1,40 @@
 #include "publish/sharded/shard_coder.hpp"
 
+#include <algorithm>
+
 #include "base/parallel.hpp"
 #include "base/try.hpp"
 #include "kernel/scatter.hpp"
+#include "publish/dense_step.hpp"
 
 namespace wisp {
 
 ShardCoder::ShardCoder(const OwnBlocks& own, Codec codec, unsigned threads,
-                       std::filesystem::path file, std::uint64_t buffer_bytes)
+                       std::filesystem::path file, StepMemory memory)
     : own_(&own),
       codec_(codec),
       path_(std::move(file)),
       workers_(thread_count(threads)),
-      found_(buffer_bytes) {}
+      memory_(std::move(memory)),
+      found_(memory_.list_bytes),
+      first_copied_(own.blocks().size()) {
+    if (memory_.expects_dense && can_copy_from(0)) first_copied_ = 0;
+}
+
+bool ShardCoder::can_copy_from(std::size_t place) {
+    const auto& blocks = own_->blocks();
+    if (place == blocks.size()) return true;
+    if (own_->total_bytes() - own_->start_of(blocks[place]) > memory_.copy_bytes) return false;
+    if (!memory_.copy.bytes().empty()) return true;
+    // Only the pages that are written to take memory.
+    auto fresh = PageMemory::allocate(own_->total_bytes());
+    if (fresh) memory_.copy = std::move(*fresh);
+    return fresh.has_value();
+}
+
+std::span<std::byte> ShardCoder::copy_of(const OwnBlock& block) const {
+    return memory_.copy.bytes().subspan(own_->start_of(block), block.size());
+}
 
 ShardCoder::Found ShardCoder::find(const OwnBlock& block, std::span<const std::byte> old_block,
                                    std::span<const std::byte> new_block, unsigned thread) {
@@ -35,29 +57,51 @@ Result<void> ShardCoder::add(const SpanViews& views, const std::vector<Bytes>& k
     const auto& blocks = own_->blocks();
     std::size_t end = first;
     while (end < blocks.size() && blocks[end].span < next_span_ + views.size()) ++end;
+    const auto fresh = [&](const OwnBlock& block) {
+        return block.of(views[block.span - next_span_]);
+    };
     WISP_TRY(ordered_parallel<Found>(
         end - first, static_cast<unsigned>(workers_.size()),
         [&](std::uint64_t index, unsigned thread) -> Result<Found> {
             const OwnBlock& block = blocks[first + index];
-            return find(block, block.of(kept[block.span]), block.of(views[block.span - next_span_]),
-                        thread);
-        },
-        [&](std::uint64_t index, Found found) -> Result<void> {
-            const BlockRange& range = blocks[first + index].range;
-            manifest.state += found.old_state;
-            manifest.blocks.push_back({0, found.changes.count()});
-            if (found_.has_room(found.changes)) {
-                found_.keep(range.tensor, range.first_element, std::move(found.changes));
-                return {};
+            if (first + index < first_copied_) {
+                return find(block, block.of(kept[block.span]), fresh(block), thread);
             }
-            if (found_.complete()) WISP_TRY(code_blocks(found_.give_up(), kept, manifest));
-            if (found.changes.empty()) return {};
-            const MovedBlock alone{range.tensor, range.first_element, std::move(found.changes)};
-            return code_blocks({&alone, 1}, kept, manifest);
+            std::ranges::copy(fresh(block), copy_of(block).begin());
+            return Found{{}, {}, true};
+        },
+        [&](std::uint64_t index, Found found) {
+            return take(first + index, fresh(blocks[first + index]), std::move(found), kept,
+                        manifest);
         }));
     next_block_ = end;
     next_span_ += views.size();
     return {};
+}
+
+Result<void> ShardCoder::take(std::size_t place, std::span<const std::byte> new_block, Found found,
+                              const std::vector<Bytes>& kept, ShardManifest& manifest) {
+    const OwnBlock& block = own_->blocks()[place];
+    ManifestBlock& entry = manifest.blocks.emplace_back();
+    if (found.copied) return {};
+    const bool has_room = found_.has_room(found.changes);
+    if (!has_room && found_.complete() && place < first_copied_ && can_copy_from(place)) {
+        first_copied_ = place;
+    }
+    if (place >= first_copied_) {  // found by a worker that did not know yet
+        std::ranges::copy(new_block, copy_of(block).begin());
+        return {};
+    }
+    manifest.state += found.old_state;
+    entry.changed = found.changes.count();
+    if (has_room) {
+        found_.keep(block.range.tensor, block.range.first_element, std::move(found.changes));
+        return {};
+    }
+    if (found_.complete()) WISP_TRY(code_blocks(found_.give_up(), kept, manifest));
+    if (found.changes.empty()) return {};
+    const MovedBlock alone{block.range.tensor, block.range.first_element, std::move(found.changes)};
+    return code_blocks({&alone, 1}, kept, manifest);
 }
 
 Result<void> ShardCoder::create_file() {
@@ -91,10 +135,33 @@ Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
         });
 }
 
+Result<void> ShardCoder::code_copies(const std::vector<Bytes>& kept, ShardManifest& manifest) {
+    const std::size_t first = first_copied_;
+    const auto& blocks = own_->blocks();
+    return ordered_parallel<WrittenBlock>(
+        blocks.size() - first, static_cast<unsigned>(workers_.size()),
+        [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
+            const OwnBlock& block = blocks[first + index];
+            return encode_block(codec_, own_->tensor_of(block), block.range,
+                                block.of(kept[block.span]), copy_of(block), own_->seed_of(block),
+                                workers_[thread]);
+        },
+        [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
+            manifest.state += block.old_state;
+            manifest.touched_before += block.touched.before;
+            manifest.touched_after += block.touched.after;
+            ManifestBlock& entry = manifest.blocks[first + index];
+            entry.bytes = block.encoded.coded.size();
+            entry.changed = block.encoded.changed_elements;
+            return file_->append(block.encoded.coded);
+        });
+}
+
 Result<void> ShardCoder::code(const std::vector<Bytes>& kept, ShardManifest& manifest) {
     if (done_) return {};
     WISP_TRY(create_file());
     if (found_.complete()) WISP_TRY(code_blocks(found_.blocks(), kept, manifest));
+    WISP_TRY(code_copies(kept, manifest));
     WISP_TRY(file_->commit_unsynced());
     done_ = true;
     return {};
@@ -106,9 +173,24 @@ Result<void> ShardCoder::move(std::vector<Bytes>& kept, const ShardManifest& man
     for (std::size_t i = 0; i < manifest.blocks.size(); ++i) {
         if (manifest.blocks[i].changed == 0) continue;
         const OwnBlock& block = own_->blocks()[i];
-        scatter_new_bits((next++)->changes, kept[block.span].data() + block.offset);
+        std::byte* const moved = kept[block.span].data() + block.offset;
+        if (i < first_copied_) {
+            scatter_new_bits((next++)->changes, moved);
+        } else {
+            std::ranges::copy(copy_of(block), moved);
+        }
     }
     return {};
+}
+
+StepMemory ShardCoder::release_memory(const ShardManifest& manifest) {
+    std::uint64_t listed = 0;
+    for (std::size_t i = 0; i < manifest.blocks.size(); ++i) {
+        listed += list_bytes(manifest.blocks[i].changed, own_->blocks()[i].range.element_bytes);
+    }
+    memory_.expects_dense = listed > memory_.list_bytes;
+    if (!memory_.expects_dense) memory_.copy = {};
+    return std::move(memory_);
 }
 
 }  // namespace wisp

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "base/file.hpp"
+#include "base/free_memory.hpp"
 #include "base/limits.hpp"
 #include "base/owned_file.hpp"
 #include "base/parallel.hpp"
 #include "base/pending_folder.hpp"
-#include "base/stopwatch.hpp"
 #include "base/try.hpp"
 #include "log/run_keys.hpp"
+#include "publish/dense_step.hpp"
 #include "publish/sharded/shard_coder.hpp"
 #include "publish/uploader.hpp"
 #include "wisp/control.hpp"
@@ -19,6 +20,10 @@
 namespace wisp {
 namespace fs = std::filesystem;
 namespace {
+
+// Of the memory that is free: the ranks of a host, mostly eight, ask at the same time, and the
+// trainer needs the rest.
+constexpr std::uint64_t kCopiedShareOfMemory = 32;
 
 SpanViews views_of(const std::vector<Bytes>& kept) {
     return {kept.begin(), kept.end()};
@@ -49,7 +54,6 @@ struct ShardWriter::State {
     struct Coding {
         Pending pending;
         std::size_t next_span = 0;
-        Stopwatch timer;
     };
 
     OwnBlocks own;
@@ -63,7 +67,8 @@ struct ShardWriter::State {
     std::optional<Pending> pending;
     std::optional<Coding> coding;
     std::uint64_t files_made = 0;
-    std::uint64_t delivered_bytes = 0;
+    DeliveredShard delivered;
+    StepMemory memory;  // between steps
 
     ShardManifest new_shard_manifest(const ShardCall& call) const {
         ShardManifest manifest;
@@ -75,7 +80,27 @@ struct ShardWriter::State {
         return manifest;
     }
 
+    StepMemory memory_for_step() {
+        StepMemory given = std::exchange(memory, {});
+        given.list_bytes =
+            std::min(options.change_buffer_bytes, longest_list_bytes(own.total_bytes()));
+        given.copy_bytes = options.copy_bytes.value_or(free_memory_bytes() / kCopiedShareOfMemory +
+                                                       given.copy.bytes().size());
+        return given;
+    }
+
     fs::path new_file() { return scratch / fmt::format("segment-{}-{}", rank, files_made++); }
+
+    DeliveredShard count(const ShardManifest& manifest) const {
+        DeliveredShard counted;
+        counted.bytes = manifest.uploaded_bytes();
+        const bool whole = manifest.call.part == ShardPart::kWhole;
+        for (std::size_t i = 0; i < own.blocks().size(); ++i) {
+            counted.changed_elements +=
+                whole ? own.blocks()[i].range.element_count : manifest.blocks[i].changed;
+        }
+        return counted;
+    }
 
     Result<void> check_views(const SpanViews& views, std::size_t first) const {
         bool right = views.size() <= own.spans().size() - first;
@@ -166,9 +191,9 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
     coding.pending.manifest = state_->new_shard_manifest(call);
     if (call.part == ShardPart::kWhole) return {};
     coding.pending.file = OwnedFile(state_->new_file());
-    coding.pending.coder = std::make_unique<ShardCoder>(
-        state_->own, call.codec, state_->options.threads, coding.pending.file.path(),
-        state_->options.change_buffer_bytes);
+    coding.pending.coder =
+        std::make_unique<ShardCoder>(state_->own, call.codec, state_->options.threads,
+                                     coding.pending.file.path(), state_->memory_for_step());
     return {};
 }
 
@@ -188,29 +213,18 @@ Result<void> ShardWriter::add(const SpanViews& spans) {
     return {};
 }
 
-Result<FoundShard> ShardWriter::finish() {
+Result<void> ShardWriter::finish() {
     if (!state_->coding || state_->coding->next_span != state_->own.spans().size()) {
         return fail(ErrorKind::kInvalid,
                     fmt::format("rank {} was not given all of its blocks", state_->rank));
     }
     State::Coding coding = std::move(*state_->coding);
     state_->coding.reset();
-    FoundShard found;
-    for (const OwnBlock& block : state_->own.blocks())
-        found.total_elements += block.range.element_count;
-    if (coding.pending.coder) {
-        for (const ManifestBlock& block : coding.pending.manifest.blocks) {
-            found.changed_elements += block.changed;
-        }
-    } else {
-        found.changed_elements = found.total_elements;
-    }
-    found.seconds = coding.timer.seconds();
     state_->pending.emplace(std::move(coding.pending));
-    return found;
+    return {};
 }
 
-Result<FoundShard> ShardWriter::find(const ShardCall& call, const SpanViews& spans) {
+Result<void> ShardWriter::find(const ShardCall& call, const SpanViews& spans) {
     WISP_TRY(begin(call));
     WISP_TRY(add(spans));
     return finish();
@@ -232,7 +246,7 @@ Result<std::vector<std::byte>> ShardWriter::deliver(const ShardCall& call) {
             WISP_TRY(state_->own.write_segment(views, pending.file.path()));
         }
         WISP_TRY(state_->send(pending));
-        state_->delivered_bytes = pending.manifest.uploaded_bytes();
+        state_->delivered = state_->count(pending.manifest);
         return write_shard_manifest(pending.manifest);
     }
     if (!state_->base || *state_->base != call.base) {
@@ -263,14 +277,16 @@ Result<void> ShardWriter::advance(const StateDigest& state) {
     } else if (auto moved = pending.coder->move(state_->kept, pending.manifest); !moved) {
         state_->base.reset();
         return moved;
+    } else {
+        state_->memory = pending.coder->release_memory(pending.manifest);
     }
     state_->base = state;
     if (!pending.reused) return {};
     return state_->uploader.confirm(pending.stored, pending.file.path());
 }
 
-std::uint64_t ShardWriter::delivered_bytes() const {
-    return state_->delivered_bytes;
+const DeliveredShard& ShardWriter::delivered() const {
+    return state_->delivered;
 }
 
 void ShardWriter::drop() {

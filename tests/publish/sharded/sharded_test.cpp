@@ -85,16 +85,21 @@ TEST_F(Sharded, TheAssembledDeltaIsByteForByteThatOfOneTrainer) {
             starting.codec = ranks % 2 == 0 ? Codec::kSwift : Codec::kCompact;
             value_of(init_run(run_, starting));
             ShardedPublisher publisher = open();
-            SimulatedRanks trainer(run_, schema(), ranks, 6, inline_bytes);
+            SimulatedRanks trainer(run_, schema(), ranks, 6, inline_bytes, inline_bytes != 150);
             trainer.publish(publisher, state(0), 0);
-            const PublishReport report = trainer.publish(publisher, state(1), 1);
-            EXPECT_EQ(report.state, steps_.digest(1));
-            const LogEntry entry = head();
-            ASSERT_TRUE(entry.commit.delta && entry.commit.delta->interleaved);
-            EXPECT_EQ(fetched(*entry.commit.delta), unsharded(0, 1, 6, *starting.codec));
-            const std::size_t parts = entry.commit.delta->parts.size();
-            EXPECT_TRUE(inline_bytes != 0 || parts > ranks);
-            EXPECT_TRUE(inline_bytes != 1 << 20 || parts == 1);
+            // After the first, ranks know which steps are dense.
+            for (const std::uint64_t step : {1, 2}) {
+                const PublishReport report = trainer.publish(publisher, state(step), step);
+                EXPECT_EQ(report.state, steps_.digest(step));
+                const LogEntry entry = head();
+                ASSERT_TRUE(entry.commit.delta && entry.commit.delta->interleaved);
+                EXPECT_EQ(fetched(*entry.commit.delta),
+                          unsharded(step - 1, step, 6, *starting.codec));
+                const std::size_t parts = entry.commit.delta->parts.size();
+                EXPECT_TRUE(inline_bytes != 0 || parts > ranks);
+                EXPECT_TRUE(inline_bytes != 1 << 20 || parts == 1);
+                EXPECT_EQ(trainer.changed_elements(), report.changed_elements);
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 // The ranks of a sharded trainer, one after the other in one process.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
+#include "base/bytes.hpp"
 #include "checkpoint/blocks.hpp"
 #include "checkpoint_steps.hpp"
 #include "wisp/sharded_publisher.hpp"
@@ -15,7 +17,7 @@ using ShardManifests = std::vector<std::vector<std::byte>>;
 class SimulatedRanks {
   public:
     SimulatedRanks(const Location& run, const Schema& schema, std::size_t count, unsigned log2,
-                   std::uint64_t inline_bytes = 0)
+                   std::uint64_t inline_bytes = 0, bool copies_dense_steps = true)
         : schema_(schema), log2_(log2) {
         const BlockGrid grid(schema_, log2);
         spans_.resize(count);
@@ -29,8 +31,9 @@ class SimulatedRanks {
             options.inline_bytes = inline_bytes;
             options.part_bytes = 512;
             options.threads = 1 + rank % 2;
-            // All of a step is kept, some of it, none of it.
+            // All of a step is listed, some of it, none of it; the rest copied, or coded at once.
             options.change_buffer_bytes = std::array<std::uint64_t, 3>{1 << 20, 300, 0}[rank % 3];
+            options.copy_bytes = copies_dense_steps ? 1 << 20 : 0;
             writers_.push_back(
                 value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options)));
         }
@@ -49,11 +52,24 @@ class SimulatedRanks {
         ShardManifests manifests;
         for (std::size_t rank = 0; rank < count(); ++rank) {
             if (call.part != ShardPart::kAnchor) {
-                value_of(writers_[rank].find(call, views(rank, weights)));
+                // The trainer goes on as soon as its weights were looked at.
+                std::vector<Bytes> training;
+                for (const auto view : views(rank, weights)) {
+                    training.emplace_back(view.begin(), view.end());
+                }
+                value_of(writers_[rank].find(call, {training.begin(), training.end()}));
+                for (Bytes& span : training) std::ranges::fill(span, std::byte{0xA5});
             }
             manifests.push_back(value_of(writers_[rank].deliver(call)));
         }
         return manifests;
+    }
+
+    /// What the ranks say of the last step.
+    std::uint64_t changed_elements() const {
+        std::uint64_t changed = 0;
+        for (const ShardWriter& writer : writers_) changed += writer.delivered().changed_elements;
+        return changed;
     }
 
     void advance(const StateDigest& state) {
