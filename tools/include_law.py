@@ -52,6 +52,8 @@ RETIRED = {
     "desk": "run writer",
     "journey": "replica updater",
     "kept changes": "change buffer",
+    "kept moves": "move backlog",
+    "layer twin": "layer reprocessor, scratch model",
     "leg": "step of a fetch plan",
     "legs": "steps of a fetch plan",
     "road": "merged delta",
@@ -69,6 +71,7 @@ RETIRED = {
     "unsettled": "needs reconcile",
     "upkeep": "maintenance",
     "whoever": "the process, thread or caller that is meant",
+    "word room": "word buffers",
     "woven": "interleaved",
 }
 # Folders that src/ once had, as comments would name them.
