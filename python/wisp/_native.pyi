@@ -110,7 +110,8 @@ class TensorReport:
     def stored_bytes(self) -> int: ...
 
     @property
-    def block_kinds(self) -> dict[str, int]: ...
+    def block_kinds(self) -> dict[str, int]:
+        """How many blocks are stored in which way."""
 
 class FileReport:
     """What a delta or a checkpoint file holds."""
