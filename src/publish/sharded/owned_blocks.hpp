@@ -43,6 +43,7 @@ class OwnBlocks {
     }
     const TensorSeed& seed_of(const OwnBlock& block) const { return seeds_[block.range.tensor]; }
     std::size_t span_bytes(std::size_t span) const;
+    unsigned log2_block_elements() const { return log2_; }
     std::uint64_t total_bytes() const { return plain_bytes(spans_, schema_, log2_); }
 
     Result<StateDigest> digest(const SpanViews& views) const;

@@ -25,14 +25,13 @@ class SimulatedRanks {
         }
         for (std::size_t rank = 0; rank < count; ++rank) {
             ShardOptions options;
-            options.log2_block_elements = log2;
             options.inline_bytes = inline_bytes;
             options.part_bytes = 512;
             options.threads = 1 + rank % 2;
             // All of a step is kept, some of it, none of it.
             options.change_buffer_bytes = std::array<std::uint64_t, 3>{1 << 20, 300, 0}[rank % 3];
             writers_.push_back(
-                value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options)));
+                value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options, log2)));
         }
     }
 
