@@ -142,6 +142,12 @@ std::string bar(double share, unsigned width) {
     return text;
 }
 
+nlohmann::ordered_json blocks_json(const TensorReport& tensor) {
+    auto json = nlohmann::ordered_json::object();
+    for (const auto& [kind, count] : tensor.block_kinds) json[std::string(name_of(kind))] = count;
+    return json;
+}
+
 void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

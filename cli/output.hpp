@@ -41,6 +41,8 @@ std::string human_seconds(double seconds);
 /// "■■■■····" of a width, filled to a share between 0 and 1.
 std::string bar(double share, unsigned width);
 
+/// How many blocks of a tensor are stored in which way, by name.
+nlohmann::ordered_json blocks_json(const TensorReport& tensor);
 void print_json(const nlohmann::ordered_json& value);
 
 class Stopwatch {

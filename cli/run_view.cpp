@@ -72,7 +72,7 @@ Json RunView::replicas_json() const {
                      {"seen_ms", replica.summary.seen_ms},
                      {"every_ms", nullptr},
                      {"pause_ms", nullptr},
-                     {"status", replica.summary.status},
+                     {"status", name_of(replica.summary.status)},
                      {"health", name_of(condition_of(replica, commits, now))}};
         if (replica.every_ms) json["every_ms"] = *replica.every_ms;
         if (replica.pause_us) json["pause_ms"] = static_cast<double>(*replica.pause_us) / 1000;
@@ -101,7 +101,8 @@ Json RunView::overview() const {
     if (!replicas_ms_) return json;
     std::uint64_t lag = 0;
     for (const ReplicaHealth& replica : replicas_) {
-        if (replica.summary.status != "stopped") lag = std::max(lag, replica.summary.lag_steps);
+        const ReplicaSummary& told = replica.summary;
+        if (told.status != ReplicaStatus::kStopped) lag = std::max(lag, told.lag_steps);
     }
     json["replicas"] = replicas_.size();
     json["lag_steps"] = lag;

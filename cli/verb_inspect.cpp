@@ -30,7 +30,9 @@ void print_tensors(const FileReport& report) {
             }
             fmt::print(", {:.2f} bits/change",
                        8 * ratio(tensor.stored_bytes, tensor.changed_elements));
-            for (const auto& [kind, count] : tensor.block_kinds) fmt::print(", {} {}", count, kind);
+            for (const auto& [kind, count] : tensor.block_kinds) {
+                fmt::print(", {} {}", count, name_of(kind));
+            }
         }
         fmt::print("  {}\n", human_bytes(tensor.stored_bytes));
     }
@@ -94,7 +96,7 @@ void print_as_json(const FileReport& report, const InspectArguments& arguments) 
                                        {"element_count", tensor.element_count},
                                        {"changed_elements", tensor.changed_elements},
                                        {"stored_bytes", tensor.stored_bytes},
-                                       {"blocks", tensor.block_kinds}});
+                                       {"blocks", blocks_json(tensor)}});
         }
     }
     print_json(line);

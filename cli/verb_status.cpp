@@ -83,7 +83,7 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, 
                                     {"step", replica.step},
                                     {"lag_steps", replica.lag_steps},
                                     {"age_ms", replica.seen_ms},
-                                    {"status", replica.status}});
+                                    {"status", name_of(replica.status)}});
     }
     return json;
 }
@@ -150,7 +150,7 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     }
     for (const ReplicaSummary& replica : status.replicas) {
         fmt::print("replica   {}: step {}, {} behind, {}, seen {} ago\n", printable(replica.id),
-                   replica.step, replica.lag_steps, printable(replica.status),
+                   replica.step, replica.lag_steps, name_of(replica.status),
                    human_age(replica.seen_ms));
     }
     for (const std::string& branch : status.branches) {
@@ -169,7 +169,7 @@ void print_check(const RunVerdict& verdict, bool unknown, const RunStatus* statu
     if (status != nullptr && status->head) {
         std::uint64_t lag = 0;
         for (const ReplicaSummary& replica : status->replicas) {
-            if (replica.status != "stopped") lag = std::max(lag, replica.lag_steps);
+            if (replica.status != ReplicaStatus::kStopped) lag = std::max(lag, replica.lag_steps);
         }
         fmt::print(" | step={} age={:.1f}s lag={} replicas={}", status->head->step,
                    static_cast<double>(status->head_age_ms) / 1000, lag, status->replicas.size());

@@ -10,7 +10,7 @@ nlohmann::ordered_json verdict_json(const RunVerdict& verdict) {
                                    {"concerns", nlohmann::ordered_json::array()}};
     for (const Concern& concern : verdict.concerns) {
         json["concerns"].push_back({{"severity", name_of(concern.severity)},
-                                    {"cause", concern.cause},
+                                    {"cause", name_of(concern.cause)},
                                     {"text", concern.text}});
     }
     return json;

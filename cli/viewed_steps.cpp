@@ -5,6 +5,7 @@
 #include <span>
 
 #include "layers.hpp"
+#include "output.hpp"
 #include "run_view.hpp"
 
 namespace wisp::cli {
@@ -28,7 +29,7 @@ Json tensor_json(const TensorReport& tensor) {
     return {{"name", tensor.tensor.name},         {"dtype", traits_of(tensor.tensor.dtype).name},
             {"shape", tensor.tensor.shape},       {"elements", tensor.element_count},
             {"changed", tensor.changed_elements}, {"bytes", tensor.stored_bytes},
-            {"blocks", tensor.block_kinds}};
+            {"blocks", blocks_json(tensor)}};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "wisp/inspect.hpp"
+#include "wisp/replica_status.hpp"
 #include "wisp/run.hpp"
 
 namespace wisp {
@@ -54,7 +55,7 @@ struct ReplicaSummary {
     std::uint64_t step = 0;
     std::uint64_t lag_steps = 0;  // states behind the head
     std::int64_t seen_ms = 0;     // age of its last heartbeat
-    std::string status;           // "following", "stopped", …
+    ReplicaStatus status = ReplicaStatus::kUnknown;
 };
 
 struct ReplicaHealth {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "wisp/control.hpp"
@@ -16,12 +17,26 @@
 
 namespace wisp {
 
+/// How a block of a delta is stored; doc/format.md section 7 has the bytes. In the order of their
+/// names, as they are shown.
+enum class StoredBlockKind {
+    kRaw,        // every element as it is
+    kSparse,     // what changed, its positions coded by how likely each was to change
+    kSplit,      // every element, the byte with the exponent coded
+    kSteps,      // every element, as its step from the old one
+    kSwift,      // what changed, its positions readable without the base
+    kUnchanged,  // takes no bytes
+    kUnknown,    // not known to this version, which cannot decode it
+};
+/// "raw", "sparse", "split", "steps", "swift", "unchanged" or "unknown".
+std::string_view name_of(StoredBlockKind kind);
+
 struct TensorReport {
     TensorInfo tensor;
     std::uint64_t element_count = 0;  // of the tensor
     std::uint64_t changed_elements = 0;
-    std::uint64_t stored_bytes = 0;                    // 0 when the tensor is absent from a delta
-    std::map<std::string, std::uint64_t> block_kinds;  // "sparse": 3, "raw": 1, …
+    std::uint64_t stored_bytes = 0;  // 0 when the tensor is absent from a delta
+    std::map<StoredBlockKind, std::uint64_t> block_kinds;  // how many blocks are of each
 };
 
 struct FileReport {

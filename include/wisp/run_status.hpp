@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "wisp/replica_status.hpp"
 #include "wisp/run.hpp"
 #include "wisp/verdict.hpp"
 
@@ -57,7 +58,7 @@ Result<std::vector<std::string>> find_runs(const Location& under, const RunOptio
 struct ReplicaBeat {
     std::string id;
     std::uint64_t seq = 0;  // of the commit whose state it holds; 0: none yet
-    std::string status;     // "following", "stopped", …
+    ReplicaStatus status = ReplicaStatus::kFollowing;
     std::optional<std::int64_t> pause_us = std::nullopt;  // what the last switch took
     std::optional<std::int64_t> every_ms = std::nullopt;  // how often it means to be heard
 };

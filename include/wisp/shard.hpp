@@ -27,7 +27,7 @@
 
 namespace wisp {
 
-/// Consecutive blocks of one tensor; each has 2^log2 elements, only the tensor's last may be short.
+/// Consecutive blocks of one tensor, of kBlockElements each; only the tensor's last may be short.
 struct BlockSpan {
     std::uint64_t tensor = 0;  // in the order of the schema
     std::uint64_t first_block = 0;
@@ -60,7 +60,6 @@ struct ShardOptions {
     std::uint64_t part_bytes = std::uint64_t{1} << 30;
     /// What is not longer travels in the shard manifest and becomes part of rank 0's object.
     std::uint64_t inline_bytes = 64 << 10;
-    unsigned log2_block_elements = kLog2BlockElements;
     /// What changed is listed in memory up to this, and coded in deliver(); of denser steps the new
     /// bytes are copied up to `copy_bytes`, else a 32nd of the free memory. What is more is coded
     /// at once, while the trainer waits.
@@ -80,9 +79,11 @@ struct DeliveredShard {
 /// thread at a time; deliver() needs the weights no more.
 class ShardWriter {
   public:
-    /// `spans` ascend and do not overlap. kInvalid when they are not blocks of the schema.
+    /// `spans` ascend and do not overlap. kInvalid when they are not blocks of the schema. Tests
+    /// cut small models into smaller blocks, by `log2_block_elements`.
     static Result<ShardWriter> open(const Location& run, Schema schema, std::uint64_t rank,
-                                    std::vector<BlockSpan> spans, const ShardOptions& options);
+                                    std::vector<BlockSpan> spans, const ShardOptions& options,
+                                    unsigned log2_block_elements = kLog2BlockElements);
     ShardWriter(ShardWriter&&) noexcept;
     ShardWriter& operator=(ShardWriter&&) noexcept;
     ~ShardWriter();

@@ -25,11 +25,23 @@ std::string_view name_of(Severity severity);
 /// "green", "amber" or "red".
 std::string_view colour_of(Severity severity);
 
+enum class ConcernCause {
+    kChainBroken,        // a commit does not follow the one before it
+    kExpired,            // the newest commit is past its expiry
+    kNoCommit,           // the next step is late
+    kCertificateEnding,  // the signer's certificate ends soon, or has ended
+    kReplicaSilent,      // a replica is not heard any more
+    kLagGrowing,         // a replica falls further behind with each heartbeat
+    kReplicaBehind,      // a replica does not hold the newest step
+    kNothingPublished,   // the run is new
+    kUnreadable,         // the run cannot be read at all
+};
+/// "chain_broken", "expired", "no_commit" and so on, as `wisp status --json` has them; stable.
+std::string_view name_of(ConcernCause cause);
+
 struct Concern {
     Severity severity = Severity::kWarning;
-    /// One of "chain_broken", "expired", "no_commit", "certificate_ending", "replica_silent",
-    /// "lag_growing", "replica_behind", "nothing_published", "unreadable".
-    std::string cause;
+    ConcernCause cause = ConcernCause::kUnreadable;
     std::string text;
 };
 

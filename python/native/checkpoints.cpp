@@ -73,7 +73,16 @@ void bind_look_reports(nb::module_& module) {
         .def_ro("element_count", &TensorReport::element_count)
         .def_ro("changed_elements", &TensorReport::changed_elements)
         .def_ro("stored_bytes", &TensorReport::stored_bytes)
-        .def_ro("block_kinds", &TensorReport::block_kinds);
+        .def_prop_ro(
+            "block_kinds",
+            [](const TensorReport& self) {
+                std::map<std::string, std::uint64_t> kinds;
+                for (const auto& [kind, count] : self.block_kinds) {
+                    kinds.emplace(name_of(kind), count);
+                }
+                return kinds;
+            },
+            "How many blocks are stored in which way.");
     nb::class_<FileReport>(module, "FileReport", "What a delta or a checkpoint file holds.")
         .def_prop_ro(
             "kind", [](const FileReport& self) { return self.is_delta() ? "delta" : "checkpoint"; },

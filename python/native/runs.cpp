@@ -56,7 +56,9 @@ void bind_lines(nb::module_& module) {
         .def_ro("step", &ReplicaSummary::step)
         .def_ro("lag_steps", &ReplicaSummary::lag_steps)
         .def_ro("seen_ms", &ReplicaSummary::seen_ms, "Age of its last heartbeat.")
-        .def_ro("status", &ReplicaSummary::status);
+        .def_prop_ro(
+            "status", [](const ReplicaSummary& self) { return std::string(name_of(self.status)); },
+            "One of \"joining\", \"following\", \"failing\", \"stopped\", \"unknown\".");
     nb::class_<AnchorSummary>(module, "AnchorSummary", "A whole checkpoint in the bucket.")
         .def_ro("seq", &AnchorSummary::seq)
         .def_ro("step", &AnchorSummary::step)
@@ -70,7 +72,9 @@ void bind_status(nb::module_& module) {
     };
     nb::class_<Concern>(module, "Concern", "What is not well about a run.")
         .def_prop_ro("severity", [=](const Concern& self) { return severity(self); })
-        .def_ro("cause", &Concern::cause, "Stable across releases, e.g. \"replica_silent\".")
+        .def_prop_ro(
+            "cause", [](const Concern& self) { return std::string(name_of(self.cause)); },
+            "Stable across releases, e.g. \"replica_silent\".")
         .def_ro("text", &Concern::text);
     nb::class_<RunVerdict>(module, "RunVerdict", "How a run is, in one line.")
         .def_prop_ro(
@@ -125,6 +129,12 @@ InitReport init(const Location& where, bool single_writer, const std::optional<L
     return long_call([&] { return init_run(where, options); });
 }
 
+ReplicaStatus status_named(const std::string& name) {
+    if (const auto status = parse_replica_status(name)) return *status;
+    raise(Error{ErrorKind::kInvalid,
+                "status '" + name + "' is unknown; take joining, following, failing or stopped"});
+}
+
 void bind_trust(nb::module_& module) {
     nb::class_<Trust>(module, "Trust", "Whom to believe, and which run.")
         .def(nb::new_(
@@ -165,13 +175,13 @@ void bind_runs(nb::module_& module) {
     module.def(
         "tell_replica",
         [](const Location& where, const std::string& id, std::uint64_t seq,
-           const std::string& state, std::optional<std::int64_t> pause_us,
+           const std::string& status, std::optional<std::int64_t> pause_us,
            std::optional<std::int64_t> every_ms, const Trust& trust) {
             const RunOptions options = run_options(trust);
-            const ReplicaBeat beat{id, seq, state, pause_us, every_ms};
+            const ReplicaBeat beat{id, seq, status_named(status), pause_us, every_ms};
             long_call([&] { return tell_replica(where, options, beat); });
         },
-        "where"_a, "id"_a, "seq"_a, "state"_a, "pause_us"_a.none() = nb::none(),
+        "where"_a, "id"_a, "seq"_a, "status"_a, "pause_us"_a.none() = nb::none(),
         "every_ms"_a.none() = nb::none(), "trust"_a = Trust{},
         "Writes the heartbeat of a replica that another process holds.");
     module.def(

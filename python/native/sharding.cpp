@@ -57,12 +57,11 @@ ShardWriter open_writer(const Location& where, const std::vector<SchemaEntry>& s
     for (const auto& [tensor, first, count] : spans) blocks.push_back({tensor, first, count});
     ShardOptions options;
     options.threads = threads;
-    options.log2_block_elements = log2;
     options.inline_bytes = inline_bytes;
     options.part_bytes = part_bytes;
     options.scratch = scratch.value_or(fs::path());
     return value_of(
-        ShardWriter::open(where, schema_from(schema), rank, std::move(blocks), options));
+        ShardWriter::open(where, schema_from(schema), rank, std::move(blocks), options, log2));
 }
 
 void add(ShardWriter& self, const nb::list& spans) {

@@ -110,7 +110,8 @@ class TensorReport:
     def stored_bytes(self) -> int: ...
 
     @property
-    def block_kinds(self) -> dict[str, int]: ...
+    def block_kinds(self) -> dict[str, int]:
+        """How many blocks are stored in which way."""
 
 class FileReport:
     """What a delta or a checkpoint file holds."""
@@ -313,7 +314,8 @@ class ReplicaSummary:
         """Age of its last heartbeat."""
 
     @property
-    def status(self) -> str: ...
+    def status(self) -> str:
+        """One of "joining", "following", "failing", "stopped", "unknown"."""
 
 class AnchorSummary:
     """A whole checkpoint in the bucket."""
@@ -447,7 +449,7 @@ def read_slices(where: Location, weight_bytes: int, trust: Trust = ...) -> int:
 
 def read_codec(where: Location, trust: Trust = ...) -> str: ...
 
-def tell_replica(where: Location, id: str, seq: int, state: str, pause_us: int | None = ..., every_ms: int | None = ..., trust: Trust = ...) -> None:
+def tell_replica(where: Location, id: str, seq: int, status: str, pause_us: int | None = ..., every_ms: int | None = ..., trust: Trust = ...) -> None:
     """Writes the heartbeat of a replica that another process holds."""
 
 def read_log(where: Location, count: int, trust: Trust = ...) -> list[CommitSummary]: ...

@@ -15,16 +15,16 @@ namespace wisp {
 namespace fs = std::filesystem;
 namespace {
 
-const char* kind_name(std::span<const std::byte> block) {
-    if (block.empty()) return "unchanged";
+StoredBlockKind kind_of(std::span<const std::byte> block) {
+    if (block.empty()) return StoredBlockKind::kUnchanged;
     switch (static_cast<BlockKind>(block[0])) {
-        case BlockKind::kSparse: return "sparse";
-        case BlockKind::kRaw: return "raw";
-        case BlockKind::kSplit: return "split";
-        case BlockKind::kSwift: return "swift";
-        case BlockKind::kSteps: return "steps";
+        case BlockKind::kSparse: return StoredBlockKind::kSparse;
+        case BlockKind::kRaw: return StoredBlockKind::kRaw;
+        case BlockKind::kSplit: return StoredBlockKind::kSplit;
+        case BlockKind::kSwift: return StoredBlockKind::kSwift;
+        case BlockKind::kSteps: return StoredBlockKind::kSteps;
     }
-    return "unknown";
+    return StoredBlockKind::kUnknown;
 }
 
 FileReport report_delta(const VerifiedDelta& delta) {
@@ -48,7 +48,7 @@ FileReport report_delta(const VerifiedDelta& delta) {
         row.element_count = tensor.shape_known ? element_count_of(tensor.info) : 0;
         row.changed_elements = tensor.changed_elements;
         row.stored_bytes = tensor.stored_bytes;
-        for (const auto& block : tensor.blocks) ++row.block_kinds[kind_name(block)];
+        for (const auto& block : tensor.blocks) ++row.block_kinds[kind_of(block)];
         report.tensors.push_back(std::move(row));
     }
     return report;
@@ -80,6 +80,19 @@ Result<bool> is_checkpoint(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string_view name_of(StoredBlockKind kind) {
+    switch (kind) {
+        case StoredBlockKind::kRaw: return "raw";
+        case StoredBlockKind::kSparse: return "sparse";
+        case StoredBlockKind::kSplit: return "split";
+        case StoredBlockKind::kSteps: return "steps";
+        case StoredBlockKind::kSwift: return "swift";
+        case StoredBlockKind::kUnchanged: return "unchanged";
+        case StoredBlockKind::kUnknown: return "unknown";
+    }
+    return "unknown";
+}
 
 Result<FileReport> inspect(const fs::path& file, const Progress& progress) {
     WISP_ASSIGN(const bool checkpoint, is_checkpoint(file));

@@ -28,13 +28,13 @@ struct FillWorker {
     Bytes tile;
 };
 
-class HollowFiller {
+class ZeroedFiller {
   public:
-    HollowFiller(const Checkpoint& hollow, const VerifiedDelta& delta, bool prove)
-        : hollow_(hollow), delta_(delta), prove_(prove) {}
+    ZeroedFiller(const Checkpoint& zeroed, const VerifiedDelta& delta, bool prove)
+        : zeroed_(zeroed), delta_(delta), prove_(prove) {}
 
     Result<void> open() {
-        for (const CheckpointFile& file : hollow_.files()) {
+        for (const CheckpointFile& file : zeroed_.files()) {
             WISP_ASSIGN(FileHandle handle, open_for_update(file.path));
             handles_.push_back(std::move(handle));
         }
@@ -117,7 +117,7 @@ class HollowFiller {
     }
 
     Result<void> write(const DeltaTensor& tensor, const Tile& tile, const Bytes& bytes) const {
-        const TensorPlace& place = hollow_.place(*hollow_.schema().find(tensor.info.name));
+        const TensorPlace& place = zeroed_.place(*zeroed_.schema().find(tensor.info.name));
         const unsigned width = traits_of(tensor.info.dtype).element_bytes;
         Result<void> written;
         std::size_t from = 0;
@@ -126,7 +126,7 @@ class HollowFiller {
             if (written) {
                 written = write_at(handles_[place.file], place.offset + first * width,
                                    std::span(bytes).subspan(from, size),
-                                   hollow_.files()[place.file].path);
+                                   zeroed_.files()[place.file].path);
             }
             from += size;
         });
@@ -138,7 +138,7 @@ class HollowFiller {
                            shown(delta_.tensors()[at.tensor].info.name), shown(delta_.label()));
     }
 
-    const Checkpoint& hollow_;
+    const Checkpoint& zeroed_;
     const VerifiedDelta& delta_;
     bool prove_;
     std::vector<FileHandle> handles_;
@@ -162,18 +162,18 @@ void fill_room(const Checkpoint& checkpoint, std::span<const TouchedTensor> tens
 
 }  // namespace
 
-Result<StateDigest> fill_hollow(const Checkpoint& hollow, const std::filesystem::path& delta,
+Result<StateDigest> fill_zeroed(const Checkpoint& zeroed, const std::filesystem::path& delta,
                                 const HeldSlices* held, unsigned threads) {
     WISP_ASSIGN(const VerifiedDelta verified,
                 held == nullptr ? verify_delta_file(delta) : verify_delta_slices(delta, *held));
-    WISP_TRY(BoundDelta::bind(verified, hollow.schema()));
+    WISP_TRY(BoundDelta::bind(verified, zeroed.schema()));
     if (verified.facts().codec != Codec::kSwift ||
         !std::ranges::all_of(verified.tensors(),
                              [](const DeltaTensor& tensor) { return !tensor.proofs.empty(); })) {
         return fail(ErrorKind::kCorrupt,
                     fmt::format("the anchor {} is not a sliced delta", shown(verified.label())));
     }
-    HollowFiller filler(hollow, verified, held != nullptr);
+    ZeroedFiller filler(zeroed, verified, held != nullptr);
     WISP_TRY(filler.open());
     WISP_TRY(filler.fill(thread_count(threads)));
     return verified.facts().result;

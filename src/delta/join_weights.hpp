@@ -11,11 +11,11 @@
 
 namespace wisp {
 
-/// Fills files whose tensors are zeros (checkpoint/hollow_files.hpp) with the state that `delta`
+/// Fills files whose tensors are zeros (checkpoint/zeroed_files.hpp) with the state that `delta`
 /// leads to, a sliced delta from zeros. With `held` the tiles in which some of that lies are there,
 /// each is proven by itself, and the rest stays zero; without it the caller proves the state.
 /// Returns the state that the delta says it leads to. kWrongBase: it does not start from zeros.
-Result<StateDigest> fill_hollow(const Checkpoint& hollow, const std::filesystem::path& delta,
+Result<StateDigest> fill_zeroed(const Checkpoint& zeroed, const std::filesystem::path& delta,
                                 const HeldSlices* held, unsigned threads);
 
 /// As patch_unguarded(), of deltas of which only what `held` needs is there, over weights of which

@@ -5,7 +5,7 @@
 #include "base/file.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "checkpoint/hollow_files.hpp"
+#include "checkpoint/zeroed_files.hpp"
 #include "delta/deliver_changes.hpp"
 #include "delta/join_weights.hpp"
 
@@ -41,7 +41,7 @@ Result<void> IncomingState::take(const fs::path& file, const std::string& name) 
 
 Result<void> IncomingState::take_header(const fs::path& file, const std::string& name) {
     WISP_TRY(take(file, name));
-    return make_hollow(folder_ / name);
+    return make_zeroed(folder_ / name);
 }
 
 Result<const Checkpoint*> IncomingState::checkpoint() {
@@ -58,7 +58,7 @@ Result<const Schema*> IncomingState::schema() {
 
 Result<StateDigest> IncomingState::fill(const fs::path& delta) {
     WISP_ASSIGN(const Checkpoint* const opened, checkpoint());
-    return fill_hollow(*opened, delta, held_.get(), threads_);
+    return fill_zeroed(*opened, delta, held_.get(), threads_);
 }
 
 Result<StateDigest> IncomingState::digest() {

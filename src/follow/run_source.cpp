@@ -36,7 +36,7 @@ class RunSource : public FollowSource {
         // Advice is worth a moment of a process that wants to end, and no more.
         std::optional<StopScope> scope;
         if (stopped()) scope.emplace(kFarewell);
-        beat("stopped", true);
+        beat(ReplicaStatus::kStopped, true);
     }
 
     Result<void> check_past() override {
@@ -58,7 +58,7 @@ class RunSource : public FollowSource {
     Result<bool> catch_up(bool thorough) override {
         auto moved = take_steps(thorough);
         if (moved && !*moved) WISP_TRY(presence_.check());
-        beat("following", moved && *moved && last_heartbeat_ms_ == 0);
+        beat(ReplicaStatus::kFollowing, moved && *moved && last_heartbeat_ms_ == 0);
         return moved;
     }
 
@@ -207,7 +207,7 @@ class RunSource : public FollowSource {
         return target;
     }
 
-    void beat(std::string_view status, bool now) {
+    void beat(ReplicaStatus status, bool now) {
         const FollowOptions& options = progress.options;
         if (options.replica_id.empty()) return;
         const std::int64_t time = options.run.clock->now_ms();
@@ -216,8 +216,8 @@ class RunSource : public FollowSource {
         // Or it would bring back the prefix of a run that somebody deleted.
         if (!presence_.check(Milliseconds(0))) return;
         const std::string text =
-            write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, std::string(status),
-                             last_pause_us_, options.heartbeat.count()});
+            write_heartbeat({log_.run(), at_.seq, at_.step, at_.state_index, status, last_pause_us_,
+                             options.heartbeat.count()});
         // Advice only: a replica that may not write follows all the same.
         (void)log_.where().store->put(
             log_.where().key(std::string(kReplicasPrefix) + options.replica_id), as_bytes(text));

@@ -10,7 +10,7 @@
 #include "base/try.hpp"
 #include "checkpoint/file_name.hpp"
 #include "delta/deliver_changes.hpp"
-#include "follow/snapshot_shelf.hpp"
+#include "follow/snapshot_folders.hpp"
 #include "follow/snapshot_writer.hpp"
 #include "wisp/followed_folders.hpp"
 
@@ -29,7 +29,7 @@ constexpr std::size_t kFewest = 2;
 class SnapshotReplica : public Replica {
   public:
     SnapshotReplica(const StepPattern& where, SnapshotReplicaOptions options, FolderLock lock)
-        : shelf_(where),
+        : folders_(where),
           label_(where.text()),
           options_(std::move(options)),
           lock_(std::move(lock)) {}
@@ -39,14 +39,14 @@ class SnapshotReplica : public Replica {
         return checkpoint_ && !doubtful_ ? &*checkpoint_ : nullptr;
     }
     bool in_doubt() const override { return doubtful_; }
-    fs::path scratch() const override { return shelf_.scratch(); }
+    fs::path scratch() const override { return folders_.scratch(); }
 
     Result<std::optional<ReplicaRecord>> load() override {
         doubtful_ = true;
         checkpoint_.reset();
         WISP_ASSIGN(book_, read_replica_file(book_path()));
         if (book_.at || book_.next) WISP_TRY(sync_folder(book_path().parent_path()));
-        shelf_.clear_leftovers();
+        folders_.clear_leftovers();
         if (book_.next) WISP_TRY(finish_or_drop());
         if (book_.at && book_.at->state_seq != 0) WISP_TRY(stand_on_whole_one());
         doubtful_ = false;
@@ -73,7 +73,7 @@ class SnapshotReplica : public Replica {
         }
         auto report = build_next(deltas, after);
         // On a full disk above all, what failed must not lie about.
-        if (!report && !doubtful_) shelf_.clear_leftovers();
+        if (!report && !doubtful_) folders_.clear_leftovers();
         return report;
     }
 
@@ -97,7 +97,7 @@ class SnapshotReplica : public Replica {
     }
 
   private:
-    fs::path book_path() const { return shelf_.root() / kWispFolder / kSnapshotsName; }
+    fs::path book_path() const { return folders_.root() / kWispFolder / kSnapshotsName; }
     Result<void> write_book() { return save_replica_file(book_path(), book_, true); }
 
     Result<void> require_certainty() const {
@@ -117,7 +117,7 @@ class SnapshotReplica : public Replica {
 
     Result<ApplyReport> build_next(const std::vector<fs::path>& deltas,
                                    const ReplicaRecord& after) {
-        WISP_ASSIGN(const fs::path built, shelf_.make_building());
+        WISP_ASSIGN(const fs::path built, folders_.make_building());
         SnapshotWriter writer(*checkpoint_, built);
         WISP_ASSIGN(const ApplyReport report,
                     deliver_changes(*checkpoint_, book_.at->state, deltas, options_.threads,
@@ -130,23 +130,23 @@ class SnapshotReplica : public Replica {
 
     /// The same weights under the number of another step.
     Result<void> apply_none(const ReplicaRecord& after) {
-        WISP_ASSIGN(const fs::path built, shelf_.make_building());
+        WISP_ASSIGN(const fs::path built, folders_.make_building());
         WISP_TRY(SnapshotWriter(*checkpoint_, built).finish(files_));
         return put_in_place(built, after, files_);
     }
 
     Result<void> put_in_place(const fs::path& built, const ReplicaRecord& after,
                               const std::vector<std::string>& files) {
-        const std::string name = shelf_.name_of(after.step);
+        const std::string name = folders_.name_of(after.step);
         ReplicaFile what;
         what.at = after;
         what.files = files;
-        WISP_TRY(shelf_.seal(built, what));
-        WISP_ASSIGN(const auto claimed, shelf_.claim(name, book_.files, options_.reader_timeout));
+        WISP_TRY(folders_.seal(built, what));
+        WISP_ASSIGN(const auto claimed, folders_.claim(name, book_.files, options_.reader_timeout));
         doubtful_ = true;
         book_.next = after;
         WISP_TRY(write_book());
-        WISP_TRY(shelf_.put(built, name));
+        WISP_TRY(folders_.put(built, name));
         WISP_TRY(finish(name, after));
         WISP_TRY(open(name, what));
         doubtful_ = false;
@@ -156,8 +156,8 @@ class SnapshotReplica : public Replica {
 
     /// What is left to do when the folder of a step is in its place.
     Result<void> finish(const std::string& name, const ReplicaRecord& after) {
-        if (!options_.marker.empty()) WISP_TRY(shelf_.mark(name, options_.marker));
-        WISP_TRY(shelf_.flip(name));
+        if (!options_.marker.empty()) WISP_TRY(folders_.mark(name, options_.marker));
+        WISP_TRY(folders_.flip(name));
         std::erase(book_.files, name);
         book_.files.push_back(name);
         book_.at = after;
@@ -168,15 +168,15 @@ class SnapshotReplica : public Replica {
     /// The folder's own word tells whether the rename was done.
     Result<void> finish_or_drop() {
         const ReplicaRecord next = *book_.next;
-        const std::string name = shelf_.name_of(next.step);
-        const auto found = shelf_.read(name);
+        const std::string name = folders_.name_of(next.step);
+        const auto found = folders_.read(name);
         if (found && found->at == next) return finish(name, next);
         book_.next.reset();
         return write_book();
     }
 
     Result<void> open(const std::string& name, const ReplicaFile& what) {
-        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(shelf_.folder(name)));
+        WISP_ASSIGN(Checkpoint opened, Checkpoint::open(folders_.folder(name)));
         checkpoint_.emplace(std::move(opened));
         files_ = what.files;
         return {};
@@ -186,7 +186,7 @@ class SnapshotReplica : public Replica {
     Result<void> stand_on_whole_one() {
         std::vector<std::string> names(book_.files.rbegin(), book_.files.rend());
         for (const std::string& name : names) {
-            const auto what = shelf_.read(name);
+            const auto what = folders_.read(name);
             if (!what || what->at->run != book_.at->run || what->at->state_seq == 0) continue;
             const bool is_here = what->at->step == book_.at->step;
             if (is_here && what->at->state != book_.at->state) continue;
@@ -195,11 +195,11 @@ class SnapshotReplica : public Replica {
                         digest_of(*checkpoint_, options_.threads, options_.progress));
             if (state != what->at->state) {
                 checkpoint_.reset();
-                (void)shelf_.remove(name);
+                (void)folders_.remove(name);
                 continue;
             }
-            if (!options_.marker.empty()) WISP_TRY(shelf_.mark(name, options_.marker));
-            WISP_TRY(shelf_.flip(name));
+            if (!options_.marker.empty()) WISP_TRY(folders_.mark(name, options_.marker));
+            WISP_TRY(folders_.flip(name));
             if (is_here) return {};
             // How far the log was followed is not forgotten with an older state.
             stand_at_state_of(*what->at);
@@ -220,7 +220,7 @@ class SnapshotReplica : public Replica {
     /// Never fails: a step that stays too long is no reason not to go on.
     void remove_old() {
         if (book_.files.size() <= options_.keep) return;
-        const std::string current = shelf_.current();
+        const std::string current = folders_.current();
         std::vector<std::string> left;
         const std::size_t old = book_.files.size() - options_.keep;
         for (std::size_t i = 0; i < book_.files.size(); ++i) {
@@ -235,7 +235,7 @@ class SnapshotReplica : public Replica {
     }
 
     bool is_removed(const std::string& name) {
-        const auto removed = shelf_.remove(name);
+        const auto removed = folders_.remove(name);
         if (removed) return true;
         if (options_.on_kept && told_.insert(name).second) {
             options_.on_kept(fmt::format("{} is older than the {} to keep, but stays: {}", name,
@@ -244,7 +244,7 @@ class SnapshotReplica : public Replica {
         return false;
     }
 
-    SnapshotShelf shelf_;
+    SnapshotFolders folders_;
     std::string label_;
     SnapshotReplicaOptions options_;
     FolderLock lock_;
@@ -283,7 +283,7 @@ Result<void> check_usage(const StepPattern& where, const SnapshotReplicaOptions&
 Result<std::unique_ptr<Replica>> open_snapshot_replica(const StepPattern& where,
                                                        const SnapshotReplicaOptions& options) {
     WISP_TRY(check_usage(where, options));
-    WISP_TRY(SnapshotShelf(where).refuse_foreign());
+    WISP_TRY(SnapshotFolders(where).refuse_foreign());
     const fs::path own = where.root() / kWispFolder;
     std::error_code error;
     fs::create_directories(own / "scratch", error);

@@ -57,8 +57,8 @@ class Judge {
     }
 
   private:
-    void add(Severity severity, std::string cause, std::string text) {
-        concerns_.push_back({severity, std::move(cause), std::move(text)});
+    void add(Severity severity, ConcernCause cause, std::string text) {
+        concerns_.push_back({severity, cause, std::move(text)});
     }
 
     std::int64_t age_of(const HistoryEntry& entry) const {
@@ -67,7 +67,7 @@ class Judge {
 
     void chain() {
         if (vitals_.broken) {
-            add(Severity::kCritical, "chain_broken",
+            add(Severity::kCritical, ConcernCause::kChainBroken,
                 "the chain of commits is broken: " + vitals_.broken->text);
             return;
         }
@@ -76,7 +76,7 @@ class Judge {
             const HistoryEntry& entry = vitals_.commits[i];
             if (before.commit.seq + 1 != entry.commit.seq) continue;
             if (entry.previous == before.commit.hash) continue;
-            add(Severity::kCritical, "chain_broken",
+            add(Severity::kCritical, ConcernCause::kChainBroken,
                 fmt::format("the chain of commits is broken: commit {} does not follow commit {}",
                             entry.commit.seq, before.commit.seq));
             return;
@@ -92,13 +92,14 @@ class Judge {
     void head() {
         if (vitals_.commits.empty()) {
             if (!vitals_.broken) {
-                add(Severity::kWarning, "nothing_published", "nothing was published yet");
+                add(Severity::kWarning, ConcernCause::kNothingPublished,
+                    "nothing was published yet");
             }
             return;
         }
         const HistoryEntry& head = vitals_.commits.back();
         if (head.expires_ms != 0 && vitals_.now_ms > head.expires_ms) {
-            add(Severity::kCritical, "expired",
+            add(Severity::kCritical, ConcernCause::kExpired,
                 fmt::format("the newest commit expired {} ago: the trainer is gone, or newer "
                             "commits are withheld",
                             human_age(vitals_.now_ms - head.expires_ms)));
@@ -112,7 +113,8 @@ class Judge {
         if (head.certificate_ends_ms == 0) return;
         const std::int64_t left = head.certificate_ends_ms - vitals_.now_ms;
         if (left >= kCertificateSoon) return;
-        add(left < kCertificateNow ? Severity::kCritical : Severity::kWarning, "certificate_ending",
+        add(left < kCertificateNow ? Severity::kCritical : Severity::kWarning,
+            ConcernCause::kCertificateEnding,
             left <= 0
                 ? fmt::format("the signer's certificate ended {} ago", human_age(-left))
                 : fmt::format("the signer's certificate ends in {}: renew it", human_age(left)));
@@ -129,7 +131,7 @@ class Judge {
     void cadence(const HistoryEntry& state) {
         const std::int64_t age = age_of(state);
         if (limits_.age_ms && age > *limits_.age_ms) {
-            add(Severity::kCritical, "no_commit",
+            add(Severity::kCritical, ConcernCause::kNoCommit,
                 fmt::format("no step for {}, {} is allowed", human_age(age),
                             human_age(*limits_.age_ms)));
             return;
@@ -138,7 +140,7 @@ class Judge {
         if (!usual || age < std::max(kLateTimes * *usual, kSoonestLate)) return;
         const bool stalled =
             age >= std::max(kStalledTimes * *usual, kSoonestStalled) && somebody_waits();
-        add(stalled ? Severity::kCritical : Severity::kWarning, "no_commit",
+        add(stalled ? Severity::kCritical : Severity::kWarning, ConcernCause::kNoCommit,
             fmt::format(
                 "no step for {}, {:.0f} times the usual {}", human_age(age),
                 static_cast<double>(age) / static_cast<double>(std::max<std::int64_t>(1, *usual)),
@@ -148,7 +150,7 @@ class Judge {
     /// Of several replicas with the same concern: a few by name, and how many there are.
     struct Named {
         std::vector<std::string> texts;
-        void add_to(Judge& judge, Severity severity, const char* cause, const char* many) const {
+        void add_to(Judge& judge, Severity severity, ConcernCause cause, const char* many) const {
             if (texts.empty()) return;
             std::string text;
             for (std::size_t i = 0; i < std::min(texts.size(), kNamesShown); ++i) {
@@ -198,17 +200,17 @@ class Judge {
                     fmt::format("{} {} behind", id, many(told.lag_steps, "step")));
             }
         }
-        silent.add_to(*this, Severity::kCritical, "replica_silent", "silent");
-        beyond.add_to(*this, Severity::kCritical, "replica_behind", "too far behind");
-        growing.add_to(*this, Severity::kWarning, "lag_growing", "fall behind");
-        behind.add_to(*this, Severity::kWarning, "replica_behind", "behind");
-        forgotten.add_to(*this, Severity::kWarning, "replica_silent", "silent");
+        silent.add_to(*this, Severity::kCritical, ConcernCause::kReplicaSilent, "silent");
+        beyond.add_to(*this, Severity::kCritical, ConcernCause::kReplicaBehind, "too far behind");
+        growing.add_to(*this, Severity::kWarning, ConcernCause::kLagGrowing, "fall behind");
+        behind.add_to(*this, Severity::kWarning, ConcernCause::kReplicaBehind, "behind");
+        forgotten.add_to(*this, Severity::kWarning, ConcernCause::kReplicaSilent, "silent");
     }
 
     std::string all_is_well() const {
         const HistoryEntry& head = vitals_.commits.back();
         const auto live = std::ranges::count_if(vitals_.replicas, [&](const WatchedReplica& one) {
-            return one.health.summary.status != "stopped";
+            return one.health.summary.status != ReplicaStatus::kStopped;
         });
         const std::string followed = live == 0   ? std::string("no replica follows")
                                      : live == 1 ? std::string("1 replica follows")
@@ -243,6 +245,21 @@ std::string_view colour_of(Severity severity) {
     return "red";
 }
 
+std::string_view name_of(ConcernCause cause) {
+    switch (cause) {
+        case ConcernCause::kChainBroken: return "chain_broken";
+        case ConcernCause::kExpired: return "expired";
+        case ConcernCause::kNoCommit: return "no_commit";
+        case ConcernCause::kCertificateEnding: return "certificate_ending";
+        case ConcernCause::kReplicaSilent: return "replica_silent";
+        case ConcernCause::kLagGrowing: return "lag_growing";
+        case ConcernCause::kReplicaBehind: return "replica_behind";
+        case ConcernCause::kNothingPublished: return "nothing_published";
+        case ConcernCause::kUnreadable: return "unreadable";
+    }
+    return "unreadable";
+}
+
 std::string_view name_of(ReplicaCondition condition) {
     switch (condition) {
         case ReplicaCondition::kFollowing: return "ok";
@@ -256,7 +273,7 @@ std::string_view name_of(ReplicaCondition condition) {
 ReplicaCondition condition_of(const ReplicaHealth& replica,
                               const std::vector<HistoryEntry>& commits, std::int64_t now_ms) {
     const ReplicaSummary& told = replica.summary;
-    if (told.status == "stopped") return ReplicaCondition::kStopped;
+    if (told.status == ReplicaStatus::kStopped) return ReplicaCondition::kStopped;
     if (told.seen_ms > kSilentBeats * replica.every_ms.value_or(kDefaultBeat)) {
         return ReplicaCondition::kSilent;
     }
@@ -294,7 +311,8 @@ RunVerdict judge_run(const Vitals& vitals, const VerdictLimits& limits) {
 RunVerdict verdict_of(const Error& error) {
     const bool broken = error.kind == ErrorKind::kCorrupt || error.kind == ErrorKind::kForked ||
                         error.kind == ErrorKind::kGap;
-    const Concern concern{Severity::kCritical, broken ? "chain_broken" : "unreadable",
+    const Concern concern{Severity::kCritical,
+                          broken ? ConcernCause::kChainBroken : ConcernCause::kUnreadable,
                           broken ? "the chain of commits is broken: " + error.text : error.text};
     return {concern.severity, concern.text, {concern}};
 }

@@ -5,7 +5,7 @@
 #include "base/file.hpp"
 #include "base/try.hpp"
 #include "checkpoint/checkpoint_files.hpp"
-#include "checkpoint/hollow_files.hpp"
+#include "checkpoint/zeroed_files.hpp"
 #include "delta/diff_weights.hpp"
 #include "publish/step_publisher.hpp"
 

@@ -8,7 +8,8 @@ import pytest
 import st
 from checkpoints import CODECS
 from journal import varint
-from run_wisp import (DAMAGED, ERROR, UNSUPPORTED, WRONG_BASE, refused, run, snapshot, wisp)
+from run_wisp import (DAMAGED, ERROR, UNSUPPORTED, WRONG_BASE, answer, refused, run, snapshot,
+                      wisp)
 
 
 @pytest.fixture(params=CODECS)
@@ -177,6 +178,15 @@ def test_resealed_damage_in_the_coded_blocks_is_never_a_success(compact, tmp_pat
         refused((DAMAGED, UNSUPPORTED, WRONG_BASE), "apply", old, bad, "-o", tmp_path / "out",
                 names=[bad])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_block_of_an_unknown_kind_is_shown_as_such_and_refused(compact, tmp_path):
+    old, _, good = compact
+    bad = tmp_path / "bad"
+    bad.write_bytes(resealed_blocks(good, lambda data: b"\x09" + data[1:]))
+    assert answer("inspect", bad, "--tensors")["tensors"][0]["blocks"] == {"unknown": 1}
+    assert ", 1 unknown  " in wisp("inspect", bad, "--tensors").out
+    refused(UNSUPPORTED, "apply", old, bad, "-o", tmp_path / "out", names=[bad], within=tmp_path)
 
 
 @pytest.mark.parametrize("change", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: b""])

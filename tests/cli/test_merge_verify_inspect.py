@@ -6,7 +6,7 @@ import pytest
 
 import st
 from checkpoints import CODECS
-from run_wisp import DAMAGED, ERROR, WRONG_BASE, answer, refused, run, wisp
+from run_wisp import DAMAGED, ERROR, ROOT, WRONG_BASE, answer, refused, run, wisp
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -109,6 +109,14 @@ def test_inspect_tells_people_what_a_delta_is(chain):
 def test_inspect_tells_people_what_a_checkpoint_is(chain):
     seen = wisp("inspect", chain.states[0], "--tensors").out
     assert "checkpoint, 9 tensors" in seen and "nothing  BF16 [0, 4]" in seen
+
+
+def test_inspect_tells_how_the_blocks_of_a_tensor_are_stored():
+    mixed = ROOT / "tests/golden/good/many_small_blocks.safetensors"
+    (tensor,) = answer("inspect", mixed, "--tensors")["tensors"]
+    told = {"raw": 1, "sparse": 85, "split": 2, "unchanged": 63}
+    assert list(tensor["blocks"].items()) == list(told.items())
+    assert ", 1 raw, 85 sparse, 2 split, 63 unchanged  " in wisp("inspect", mixed, "--tensors").out
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -1,10 +1,12 @@
 """init, publish, log and status: the trainer's side of a run."""
 
+import json
+
 import pytest
 
 import runs
 import st
-from run_wisp import DENIED, ERROR, LOCKED, NO_RUN, PATIENCE, USAGE, WRONG_BASE, answer, refused, start, wisp
+from run_wisp import DENIED, ERROR, LOCKED, NO_RUN, PATIENCE, USAGE, WRONG_BASE, answer, refused, run, start, wisp
 
 
 @pytest.fixture
@@ -270,6 +272,19 @@ def test_status_shows_head_anchors_replicas_and_what_joining_costs(trainer, tmp_
     text = wisp("status", trainer.url).out
     for words in ("unsigned", "step 4", "anchor", "gpu-7", "2 behind", "exclusive"):
         assert words in text, text
+
+
+def test_a_status_of_another_version_is_shown_as_unknown(trainer, tmp_path):
+    trainer.steps(1)
+    runs.pull(trainer.url, tmp_path / "replica", "--id", "gpu-7")
+    trainer.steps(1)
+    told = trainer.url / "replicas/gpu-7"
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"status": "warming\x1b[31m"}))
+    status = answer("status", trainer.url)
+    (replica,) = status["replicas"]
+    assert replica["status"] == "unknown" and replica["lag_steps"] == 1
+    assert ", 1 behind, unknown, seen " in wisp("status", trainer.url).out
+    assert " lag=1 replicas=1" in run("status", trainer.url, "--check").out
 
 
 def test_expired_run_says_so_and_a_pull_exits_with_5(trainer, tmp_path):

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/hollow_files.hpp"
+#include "checkpoint/zeroed_files.hpp"
 #include "delta/diff_weights.hpp"
 #include "sliced_model.hpp"
 
@@ -13,10 +13,10 @@ namespace {
 class JoinWeights : public ::testing::Test {
   protected:
     /// The layout of a state, and zeros for its weights.
-    fs::path hollow(std::size_t i, const std::string& name) const {
+    fs::path zeroed(std::size_t i, const std::string& name) const {
         const fs::path path = steps_.folder() / name;
         write_bytes(path, value_of(read_header(steps_.state(i))));
-        value_of(make_hollow(path));
+        value_of(make_zeroed(path));
         return path;
     }
     fs::path anchor(std::size_t i) const {
@@ -33,8 +33,8 @@ class JoinWeights : public ::testing::Test {
     SlicedSteps steps_{3};
 };
 
-TEST_F(JoinWeights, AHollowFileReadsAsZerosAndTakesNoRoom) {
-    const fs::path path = hollow(0, "hollow");
+TEST_F(JoinWeights, AZeroedFileReadsAsZerosAndTakesNoRoom) {
+    const fs::path path = zeroed(0, "zeroed");
     EXPECT_EQ(fs::file_size(path), fs::file_size(steps_.state(0)));
     const Checkpoint checkpoint = value_of(Checkpoint::open(path));
     for (std::size_t t = 0; t < checkpoint.schema().tensors().size(); ++t) {
@@ -48,50 +48,50 @@ TEST_F(JoinWeights, AHeaderThatIsMoreThanOneIsRefused) {
     Bytes header = value_of(read_header(steps_.state(0)));
     header.push_back(std::byte{});
     write_bytes(path, header);
-    EXPECT_EQ(outcome_of(make_hollow(path)), "corrupt");
+    EXPECT_EQ(outcome_of(make_zeroed(path)), "corrupt");
     header.resize(20);
     write_bytes(path, header);
-    EXPECT_EQ(outcome_of(make_hollow(path)), "corrupt") << "and less";
+    EXPECT_EQ(outcome_of(make_zeroed(path)), "corrupt") << "and less";
 }
 
 TEST_F(JoinWeights, AnAnchorFromZerosIsTheStateBitForBitAndNoLarger) {
     const fs::path delta = anchor(0);
     EXPECT_LT(static_cast<double>(fs::file_size(delta)),
               1.01 * static_cast<double>(fs::file_size(steps_.state(0))));
-    const fs::path path = hollow(0, "whole");
+    const fs::path path = zeroed(0, "whole");
     const Checkpoint checkpoint = value_of(Checkpoint::open(path));
-    const StateDigest state = value_of(fill_hollow(checkpoint, delta, nullptr, 2));
+    const StateDigest state = value_of(fill_zeroed(checkpoint, delta, nullptr, 2));
     EXPECT_EQ(read_bytes(path), read_bytes(steps_.state(0))) << "the file, not only its weights";
     EXPECT_EQ(value_of(digest_of(checkpoint, 2)), state);
 }
 
 TEST_F(JoinWeights, ItIsADeltaLikeOthers) {
-    const fs::path path = hollow(1, "applied");
+    const fs::path path = zeroed(1, "applied");
     value_of(apply_in_place(path, {anchor(1)}, {}));
     EXPECT_TRUE(steps_.holds(path, 1));
 }
 
 TEST_F(JoinWeights, ADeltaThatDoesNotStartFromZerosIsRefused) {
     const HeldSlices held = steps_.half(0);
-    const Checkpoint checkpoint = value_of(Checkpoint::open(hollow(0, "wrong")));
+    const Checkpoint checkpoint = value_of(Checkpoint::open(zeroed(0, "wrong")));
     const fs::path slices = steps_.folder() / "step.slices";
     fs::copy_file(steps_.delta(0, 1), slices);
-    const auto filled = fill_hollow(checkpoint, slices, &held, 2);
+    const auto filled = fill_zeroed(checkpoint, slices, &held, 2);
     ASSERT_FALSE(filled);
     EXPECT_TRUE(filled.error().kind == ErrorKind::kWrongBase ||
                 filled.error().kind == ErrorKind::kCorrupt)
         << filled.error().text;
-    EXPECT_EQ(outcome_of(fill_hollow(checkpoint, steps_.delta(0, 1, 0), nullptr, 2)), "corrupt")
+    EXPECT_EQ(outcome_of(fill_zeroed(checkpoint, steps_.delta(0, 1, 0), nullptr, 2)), "corrupt")
         << "not sliced";
 }
 
 TEST_F(JoinWeights, PartsAreProvenWithoutTheRest) {
     const HeldSlices held = steps_.half(1);
-    const fs::path path = hollow(0, "parts");
+    const fs::path path = zeroed(0, "parts");
     const Checkpoint checkpoint = value_of(Checkpoint::open(path));
     const fs::path slices = steps_.folder() / "anchor.slices";
     fs::copy_file(anchor(0), slices);
-    const StateDigest state = value_of(fill_hollow(checkpoint, slices, &held, 2));
+    const StateDigest state = value_of(fill_zeroed(checkpoint, slices, &held, 2));
     const fs::path step = steps_.folder() / "next.slices";
     fs::copy_file(steps_.delta(0, 1), step);
     const ApplyReport report = value_of(patch_slices(checkpoint, state, {step}, held, 2));

@@ -14,19 +14,48 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 TEST(Heartbeat, KeepsEveryField) {
-    const auto read = parse_heartbeat(write_heartbeat({hex_of('1', 32), 7, 70, 6, "following"}));
+    const auto read =
+        parse_heartbeat(write_heartbeat({hex_of('1', 32), 7, 70, 6, ReplicaStatus::kFollowing}));
     ASSERT_TRUE(read);
     EXPECT_EQ(read->run, hex_of('1', 32));
     EXPECT_EQ(read->seq, 7U);
     EXPECT_EQ(read->step, 70U);
     EXPECT_EQ(read->state_index, 6U);
-    EXPECT_EQ(read->status, "following");
+    EXPECT_EQ(read->status, ReplicaStatus::kFollowing);
     EXPECT_EQ(read->pause_us, std::nullopt);
-    const auto told =
-        parse_heartbeat(write_heartbeat({hex_of('1', 32), 7, 70, 6, "following", 1'500, 30'000}));
+    const auto told = parse_heartbeat(
+        write_heartbeat({hex_of('1', 32), 7, 70, 6, ReplicaStatus::kFollowing, 1'500, 30'000}));
     ASSERT_TRUE(told);
     EXPECT_EQ(told->pause_us, 1'500);
     EXPECT_EQ(told->every_ms, 30'000);
+}
+
+TEST(Heartbeat, HasAWordForEachStatus) {
+    const std::vector<std::pair<ReplicaStatus, std::string>> words = {
+        {ReplicaStatus::kJoining, "joining"},
+        {ReplicaStatus::kFollowing, "following"},
+        {ReplicaStatus::kFailing, "failing"},
+        {ReplicaStatus::kStopped, "stopped"}};
+    for (const auto& [status, word] : words) {
+        EXPECT_EQ(name_of(status), word);
+        EXPECT_EQ(parse_replica_status(word), status);
+        const std::string text = write_heartbeat({hex_of('1', 32), 7, 70, 6, status});
+        EXPECT_EQ(Json::parse(text)["status"], word);
+        EXPECT_EQ(parse_heartbeat(text)->status, status);
+    }
+}
+
+TEST(Heartbeat, OfANewerVersionIsReadWithItsStatusUnknown) {
+    Json json = Json::parse(write_heartbeat({hex_of('1', 32), 7, 70, 6}));
+    for (const std::string word : {"warming_up", "", "Stopped", "\x1b[31m"}) {
+        json["status"] = word;
+        const auto read = parse_heartbeat(json.dump());
+        ASSERT_TRUE(read) << word;
+        EXPECT_EQ(read->status, ReplicaStatus::kUnknown) << word;
+        EXPECT_EQ(read->step, 70U);
+        EXPECT_EQ(parse_replica_status(word), std::nullopt);
+    }
+    EXPECT_EQ(name_of(ReplicaStatus::kUnknown), "unknown");
 }
 
 TEST(Heartbeat, IsNothingWhenBroken) {

@@ -235,20 +235,21 @@ TEST_F(HistoryOfARun, ReplicasTellTheirPauseAndHowOftenTheyAreHeard) {
 }
 
 TEST_F(HistoryOfARun, AProcessMayTellOfReplicasThatOthersHold) {
-    value_of(tell_replica(run_, {}, {"east", seq_of_step(2), "following", 1'500, 30'000}));
-    value_of(tell_replica(run_, {}, {"west", 0, "joining"}));
+    value_of(
+        tell_replica(run_, {}, {"east", seq_of_step(2), ReplicaStatus::kFollowing, 1'500, 30'000}));
+    value_of(tell_replica(run_, {}, {"west", 0, ReplicaStatus::kJoining}));
     const auto replicas = value_of(read_replicas(run_, {}));
     ASSERT_EQ(replicas.size(), 2U);
     EXPECT_EQ(replicas[0].summary.id, "east");
     EXPECT_EQ(replicas[0].summary.step, 2U);
     EXPECT_EQ(replicas[0].summary.lag_steps, 1U);
     EXPECT_EQ(replicas[0].pause_us, 1'500);
-    EXPECT_EQ(replicas[1].summary.status, "joining");
+    EXPECT_EQ(replicas[1].summary.status, ReplicaStatus::kJoining);
     EXPECT_EQ(replicas[1].summary.lag_steps, 4U);
     for (const std::string id : {"", "../latest", "a/b", ".", "a b"}) {
-        EXPECT_EQ(tell_replica(run_, {}, {id, 0, "following"}).error().kind, ErrorKind::kInvalid);
+        EXPECT_EQ(tell_replica(run_, {}, {id, 0}).error().kind, ErrorKind::kInvalid);
     }
-    EXPECT_EQ(tell_replica(run_, {}, {"east", 999, "following"}).error().kind, ErrorKind::kGap);
+    EXPECT_EQ(tell_replica(run_, {}, {"east", 999}).error().kind, ErrorKind::kGap);
 }
 
 }  // namespace

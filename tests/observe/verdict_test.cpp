@@ -33,13 +33,15 @@ Vitals steady(std::int64_t every, std::int64_t age) {
 }
 
 ReplicaHealth replica(std::string id, std::uint64_t seq, std::int64_t seen_ms) {
-    return {{std::move(id), seq, seq, 8 - seq, seen_ms, "following"}, {}, 30 * kSecond};
+    return {
+        {std::move(id), seq, seq, 8 - seq, seen_ms, ReplicaStatus::kFollowing}, {}, 30 * kSecond};
 }
 
 std::string judged(const Vitals& vitals, const VerdictLimits& limits = {}) {
     const RunVerdict verdict = judge_run(vitals, limits);
-    const std::string cause = verdict.concerns.empty() ? "" : verdict.concerns[0].cause + ": ";
-    return std::string(colour_of(verdict.severity)) + " " + cause + verdict.text;
+    std::string text = std::string(colour_of(verdict.severity)) + " ";
+    if (!verdict.concerns.empty()) text += std::string(name_of(verdict.concerns[0].cause)) + ": ";
+    return text + verdict.text;
 }
 
 TEST(Verdict, IsGreenWhileStepsComeAndReplicasFollow) {
@@ -61,8 +63,17 @@ TEST(Verdict, ALateStepIsAmberAndRedOnceSomebodyWaits) {
     EXPECT_EQ(judged(vitals).substr(0, 5), "amber");
     vitals.replicas.push_back({replica("a", 8, 5 * kSecond), {}});
     EXPECT_EQ(judged(vitals), "red no_commit: no step for 30 min, 30 times the usual 60.0 s");
-    vitals.replicas[0].health.summary.status = "stopped";
+    vitals.replicas[0].health.summary.status = ReplicaStatus::kStopped;
     EXPECT_EQ(judged(vitals).substr(0, 5), "amber");
+}
+
+TEST(Verdict, AReplicaOfUnknownStatusCountsAsOneThatFollows) {
+    Vitals vitals = steady(kMinute, 20 * kSecond);
+    vitals.replicas.push_back({replica("a", 8, 5 * kSecond), {}});
+    vitals.replicas[0].health.summary.status = ReplicaStatus::kUnknown;
+    EXPECT_EQ(judged(vitals), "green step 8, 20.0 s ago; 1 replica follows");
+    vitals.replicas[0].health.summary.seen_ms = 2 * kMinute;
+    EXPECT_EQ(judged(vitals).substr(0, 19), "red replica_silent:");
 }
 
 TEST(Verdict, QuickStepsMayPauseForAMinute) {
@@ -92,7 +103,7 @@ TEST(Verdict, ASilentReplicaIsRedForADay) {
               "red replica_silent: 2 of 2 replicas silent: 'a' silent for 4 min, "
               "'b' silent for 10 min");
     vitals.replicas[0].health.summary.seen_ms = 30 * kHour;
-    vitals.replicas[1].health.summary.status = "stopped";
+    vitals.replicas[1].health.summary.status = ReplicaStatus::kStopped;
     EXPECT_EQ(judged(vitals), "amber replica_silent: replica 'a' silent for 30.0 h");
 }
 
@@ -151,8 +162,9 @@ TEST(Verdict, LimitsOfOnesOwnAreRed) {
 }
 
 TEST(Verdict, OfAnErrorSaysWhy) {
-    EXPECT_EQ(verdict_of({ErrorKind::kForked, "two histories"}).concerns[0].cause, "chain_broken");
-    EXPECT_EQ(verdict_of({ErrorKind::kDenied, "no"}).concerns[0].cause, "unreadable");
+    EXPECT_EQ(verdict_of({ErrorKind::kForked, "two histories"}).concerns[0].cause,
+              ConcernCause::kChainBroken);
+    EXPECT_EQ(verdict_of({ErrorKind::kDenied, "no"}).concerns[0].cause, ConcernCause::kUnreadable);
 }
 
 class VerdictOfARun : public ::testing::Test {
@@ -172,7 +184,7 @@ class VerdictOfARun : public ::testing::Test {
 
 TEST_F(VerdictOfARun, IsInItsStatus) {
     EXPECT_EQ(value_of(read_status(run_, {})).verdict.severity, Severity::kOk);
-    value_of(tell_replica(run_, {}, {"east", 0, "joining", {}, 1}));
+    value_of(tell_replica(run_, {}, {"east", 0, ReplicaStatus::kJoining, {}, 1}));
     store_->put("unrelated", {}).value();
     const auto status = value_of(read_status(run_, {}, false, std::nullopt));
     EXPECT_TRUE(status.verdict.text.empty());
@@ -184,7 +196,7 @@ TEST_F(VerdictOfARun, StaysAStatusWhenTheChainIsBroken) {
     const auto status = value_of(read_status(run_, {}));
     EXPECT_EQ(status.head->step, 4U);
     EXPECT_EQ(status.verdict.severity, Severity::kCritical);
-    EXPECT_EQ(status.verdict.concerns[0].cause, "chain_broken");
+    EXPECT_EQ(status.verdict.concerns[0].cause, ConcernCause::kChainBroken);
 }
 
 }  // namespace

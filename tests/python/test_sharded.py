@@ -24,13 +24,18 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import wisp  # noqa: E402
 from wisp import ShardedPublisher, _native  # noqa: E402
 from wisp.model.checkpoint_names import Naming  # noqa: E402
-from wisp.sharded import presence  # noqa: E402
+from wisp.sharded import presence, sharded_publisher  # noqa: E402
 
 import fused_models  # noqa: E402
 from rank_processes import run_ranks  # noqa: E402
 
 #: Small enough that tensors have many blocks, and that blocks lie on several ranks.
 LOG2 = 9
+
+
+def use_small_blocks(log2: int = LOG2) -> None:
+    """For the publishers of this process; each rank is a process of its own."""
+    sharded_publisher._LOG2_BLOCK_ELEMENTS = log2
 
 
 def tiny_model() -> torch.nn.Module:
@@ -117,6 +122,7 @@ def publish_steps(rank: int, world: int, url: str, steps: range, how: str) -> li
         model = sharded_model(init_device_mesh("cpu", (world,)))
     for step in range(steps.start):
         nudge(named(model), step)
+    use_small_blocks()
     publisher = ShardedPublisher(
         url,
         torch.compile(model) if how == "waiting" else model,  # a wrapper changes no name
@@ -124,7 +130,6 @@ def publish_steps(rank: int, world: int, url: str, steps: range, how: str) -> li
         background=how != "waiting",
         anchor_every=3,
         timeout=90,
-        log2_block_elements=LOG2,
     )
     for step in steps:
         nudge(named(model), step)
@@ -174,9 +179,8 @@ def experts(mesh: Any = None) -> torch.nn.Module:
 
 def publish_experts(rank: int, world: int, url: str) -> None:
     model = experts(init_device_mesh("cpu", (world,)))
-    with ShardedPublisher(
-        url, model, dtype=torch.bfloat16, timeout=90, log2_block_elements=LOG2
-    ) as publisher:
+    use_small_blocks()
+    with ShardedPublisher(url, model, dtype=torch.bfloat16, timeout=90) as publisher:
         for step in range(2):
             nudge(named(model), step)
             publisher.publish(step)
@@ -198,9 +202,8 @@ def train(rank: int, world: int, url: str, folder: str) -> bool:
     """A few optimizer steps with what FSDP2 really does; followed at every one."""
     model = sharded_model(init_device_mesh("cpu", (world,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    publisher = ShardedPublisher(
-        url, model, dtype=torch.bfloat16, timeout=90, log2_block_elements=LOG2
-    ).attach(optimizer)
+    use_small_blocks()
+    publisher = ShardedPublisher(url, model, dtype=torch.bfloat16, timeout=90).attach(optimizer)
     good = True
     for step in range(3):
         tokens = torch.randint(0, 101, (2, 16), generator=torch.Generator().manual_seed(step))
@@ -240,7 +243,8 @@ def mixed_placements(rank: int, world: int, url: str) -> list[str]:
         name: distribute_tensor(tensor, mesh, [placements[name]]) if name in placements else tensor
         for name, tensor in full.items()
     }
-    with ShardedPublisher(url, tensors, timeout=90, log2_block_elements=6) as publisher:
+    use_small_blocks(6)
+    with ShardedPublisher(url, tensors, timeout=90) as publisher:
         for step in range(3):
             nudge(tensors, step)
             publisher.publish(step)
@@ -262,9 +266,9 @@ def lose_a_rank(rank: int, world: int, url: str, how: str) -> list[str]:
         name: tensor
         for name, tensor in named(sharded_model(init_device_mesh("cpu", (world,)))).items()
     }
+    use_small_blocks()
     publisher = ShardedPublisher(
-        url, model, dtype=torch.bfloat16, timeout=90, background=False, on_error="raise",
-        log2_block_elements=LOG2
+        url, model, dtype=torch.bfloat16, timeout=90, background=False, on_error="raise"
     )
     publisher.publish(0)
     said = []
@@ -387,9 +391,8 @@ class HeldWriter:
 def publish_while_coding(rank: int, world: int, url: str, held: list[int], fails: bool) -> Any:
     """Step 1 is held in the coding of some ranks while many others are published."""
     model = sharded_model(init_device_mesh("cpu", (world,)))
-    publisher = ShardedPublisher(
-        url, model, dtype=torch.bfloat16, timeout=90, log2_block_elements=LOG2
-    )
+    use_small_blocks()
+    publisher = ShardedPublisher(url, model, dtype=torch.bfloat16, timeout=90)
     publisher.publish(0)
     publisher.flush()
     writer = publisher._rounds._writer = HeldWriter(publisher._rounds._writer)
@@ -468,9 +471,9 @@ def test_a_step_that_waits_and_fails_on_one_rank_is_named_by_all(tmp_path: Path)
 def miss_a_verdict(rank: int, world: int, url: str) -> list[str]:
     """Rank 1 never hears what became of step 1."""
     tensors = named(sharded_model(init_device_mesh("cpu", (world,))))
+    use_small_blocks()
     publisher = ShardedPublisher(
-        url, tensors, timeout=90, background=False, on_error="raise",
-        log2_block_elements=LOG2
+        url, tensors, timeout=90, background=False, on_error="raise"
     )
     publisher.publish(0)
     said = []

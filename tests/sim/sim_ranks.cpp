@@ -35,11 +35,10 @@ void SimRanks::take_schema(const Schema& schema) {
 Result<ShardWriter> SimRanks::open(std::size_t rank) const {
     ShardOptions options;
     options.threads = options.parallel_uploads = 1;
-    options.log2_block_elements = log2_;
     options.inline_bytes = inline_bytes_;
     options.part_bytes = 300;
     options.scratch = actor_.folder / fmt::format("rank{}", rank);
-    return ShardWriter::open(run_, *schema_, rank, spans_[rank], options);
+    return ShardWriter::open(run_, *schema_, rank, spans_[rank], options, log2_);
 }
 
 Result<std::vector<std::byte>> SimRanks::deliver_one(std::size_t rank, const ShardCall& call,

@@ -33,6 +33,9 @@ __all__ = ["ShardedPublisher", "ShardedReport"]
 
 logger = logging.getLogger("wisp")
 
+#: Tests of small models make it smaller, or a tensor would be one block.
+_LOG2_BLOCK_ELEMENTS = _native.LOG2_BLOCK_ELEMENTS
+
 
 class ShardedPublisher(OfOneProcess):
     """Publishes a model of DTensors (FSDP2, HSDP, tensor parallel), replicated and plain tensors.
@@ -86,7 +89,6 @@ class ShardedPublisher(OfOneProcess):
         scratch: str | os.PathLike[str] | None = None,
         expires_after: float | None = None,
         threads: int = 0,
-        log2_block_elements: int = _native.LOG2_BLOCK_ELEMENTS,
         exit_timeout: float = 30.0,
     ) -> None:
         if not dist.is_initialized():
@@ -108,7 +110,7 @@ class ShardedPublisher(OfOneProcess):
 
         keys = runs.WriterKeys(trust, min_serial, run_id, sign_key, certificate)
         folder = None if scratch is None else os.fspath(scratch)
-        log2 = log2_block_elements
+        log2 = _LOG2_BLOCK_ELEMENTS
         self._ranks = RankGroup(unwrapped(model), dtype, names, group, self._timeout, log2)
         self.rank = self._ranks.rank
         schema = [local.entry for local in self._ranks.locals]

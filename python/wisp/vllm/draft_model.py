@@ -15,7 +15,7 @@ from ..engine.plan.draft_loader import Draft, unreachable
 from ..errors import Error
 from ..frameworks.when_imported import when_imported
 from .packed import expert_layouts, refuse_packed
-from .twin import computing_layers
+from .scratch_model import computing_layers
 from .versions import MADE_FOR, drafter_of, drafts_here, installed, keeps_joined_copies
 
 __all__ = ["attach_to_worker", "draft_beside", "draft_kind"]

@@ -19,8 +19,8 @@ from ..errors import ConflictError, Error, InvalidError, UnavailableError
 from .draft_model import draft_beside
 from .identity import engine_id, forget_engine, note_engine
 from .packed import expert_layouts, refuse_packed
+from .scratch_model import reprocessor_of
 from .settings import InitInfo, UpdateInfo, configured, same_run
-from .twin import twin_of
 from .versions import EngineOfAnyVersion, forget_adapters
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class WispEngine(EngineOfAnyVersion, WeightTransferEngine[InitInfo, UpdateInfo])
         self._follower = RankFollower(
             link,
             self.model,
-            twin_of(self.model, self.vllm_config, layouts) or load,
+            reprocessor_of(self.model, self.vllm_config, layouts) or load,
             label=self.label,
             checkpoint=served,
             layouts=layouts,

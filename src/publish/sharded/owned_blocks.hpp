@@ -47,6 +47,7 @@ class OwnBlocks {
     std::size_t start_of(const OwnBlock& block) const {
         return span_starts_[block.span] + block.offset;
     }
+    unsigned log2_block_elements() const { return log2_; }
     std::uint64_t total_bytes() const { return plain_bytes(spans_, schema_, log2_); }
 
     Result<StateDigest> digest(const SpanViews& views) const;

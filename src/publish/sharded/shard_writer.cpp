@@ -33,8 +33,8 @@ SpanViews views_of(const std::vector<Bytes>& kept) {
 
 struct ShardWriter::State {
     State(const Location& run, Schema given, std::uint64_t number, std::vector<BlockSpan> held,
-          const ShardOptions& asked)
-        : own(std::move(given), std::move(held), asked.log2_block_elements, asked.threads),
+          const ShardOptions& asked, unsigned log2)
+        : own(std::move(given), std::move(held), log2, asked.threads),
           rank(number),
           options(asked),
           scratch(asked.scratch),
@@ -75,7 +75,7 @@ struct ShardWriter::State {
         manifest.rank = rank;
         manifest.call = call;
         manifest.schema = own.schema().digest();
-        manifest.log2_block_elements = options.log2_block_elements;
+        manifest.log2_block_elements = own.log2_block_elements();
         manifest.spans = own.spans();
         return manifest;
     }
@@ -138,15 +138,17 @@ ShardWriter& ShardWriter::operator=(ShardWriter&&) noexcept = default;
 ShardWriter::~ShardWriter() = default;
 
 Result<ShardWriter> ShardWriter::open(const Location& run, Schema schema, std::uint64_t rank,
-                                      std::vector<BlockSpan> spans, const ShardOptions& options) {
-    if (options.log2_block_elements < limits::kMinLog2BlockElements ||
-        options.log2_block_elements > limits::kMaxLog2BlockElements) {
+                                      std::vector<BlockSpan> spans, const ShardOptions& options,
+                                      unsigned log2_block_elements) {
+    if (log2_block_elements < limits::kMinLog2BlockElements ||
+        log2_block_elements > limits::kMaxLog2BlockElements) {
         return fail(ErrorKind::kInvalid, fmt::format("blocks of 2^{} elements cannot be; take 6 to "
                                                      "24",
-                                                     options.log2_block_elements));
+                                                     log2_block_elements));
     }
-    WISP_TRY(count_blocks(spans, schema, options.log2_block_elements));
-    auto state = std::make_unique<State>(run, std::move(schema), rank, std::move(spans), options);
+    WISP_TRY(count_blocks(spans, schema, log2_block_elements));
+    auto state = std::make_unique<State>(run, std::move(schema), rank, std::move(spans), options,
+                                         log2_block_elements);
     WISP_ASSIGN(PendingFolder folder, PendingFolder::temporary(options.scratch));
     state->scratch = folder.path();
     state->temporary.emplace(std::move(folder));
@@ -169,7 +171,7 @@ Result<void> ShardWriter::adopt(const Weights& whole, const StateDigest& state) 
         const unsigned element_bytes =
             traits_of(state_->own.schema().tensors()[tensor].dtype).element_bytes;
         const auto bytes = whole.bytes(tensor).subspan(
-            static_cast<std::size_t>(span.first_block << state_->options.log2_block_elements) *
+            static_cast<std::size_t>(span.first_block << state_->own.log2_block_elements()) *
                 element_bytes,
             state_->own.span_bytes(i));
         state_->kept[i].assign(bytes.begin(), bytes.end());

@@ -27,7 +27,6 @@ class SimulatedRanks {
         }
         for (std::size_t rank = 0; rank < count; ++rank) {
             ShardOptions options;
-            options.log2_block_elements = log2;
             options.inline_bytes = inline_bytes;
             options.part_bytes = 512;
             options.threads = 1 + rank % 2;
@@ -35,7 +34,7 @@ class SimulatedRanks {
             options.change_buffer_bytes = std::array<std::uint64_t, 3>{1 << 20, 300, 0}[rank % 3];
             options.copy_bytes = copies_dense_steps ? 1 << 20 : 0;
             writers_.push_back(
-                value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options)));
+                value_of(ShardWriter::open(run, schema_, rank, spans_[rank], options, log2)));
         }
     }
 

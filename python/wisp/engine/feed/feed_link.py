@@ -45,7 +45,7 @@ __all__ = ["FeedLink", "FeedState"]
 
 _log = logging.getLogger("wisp.feed")
 _RETRY = 0.05
-_KEPT_MOVES = 200
+_MOST_MOVES = 200
 _STARTS = 0.5  # seconds between attempts to start a feed
 
 
@@ -82,7 +82,7 @@ class FeedState:
         if isinstance(message, Coming):
             return replace(self, coming=message)
         if isinstance(message, Moved):
-            moves = (*self.moves, message.move)[-_KEPT_MOVES:]
+            moves = (*self.moves, message.move)[-_MOST_MOVES:]
             times = message.move.times
             return replace(self, at=message.at, times=times, moves=moves, status=message.status)
         if isinstance(message, StatusChanged):

@@ -211,8 +211,8 @@ class Gather:
     """Ranks with these labels are to put words of a state into a file in the feed's folder.
 
     Each of `tensors` is (name, first, words, offset). first < 0: at `offset` lie indices of 4 bytes
-    each, padded to a multiple of 8, then the room; else the words follow each other from `first`
-    on, and the room is at `offset`.
+    each, padded to a multiple of 8, then the buffer; else the words follow each other from `first`
+    on, and the buffer is at `offset`.
     """
 
     number: int

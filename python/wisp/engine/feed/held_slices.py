@@ -14,7 +14,7 @@ from ... import _native
 from ...follow.targets import UNSIGNED, MovedTensor, element_width
 from ...tensors import TensorEntry
 from .feed_messages import Part
-from .word_room import put_words
+from .word_buffers import put_words
 
 __all__ = ["HostSlices", "whole_part"]
 
@@ -94,8 +94,8 @@ class HostSlices:
         """Whether these sums are those of the state, of all that this host needs of it."""
         return bool((total == self._digest).all())
 
-    def fill(self, name: str, words: np.ndarray, room: np.ndarray) -> None:
-        """Puts what is kept of these words, which ascend, into their room."""
+    def fill(self, name: str, words: np.ndarray, buffer: np.ndarray) -> None:
+        """Puts what is kept of these words, which ascend, into their buffer."""
         if name not in self._edges or not self._edges[name][0].size:
             return
         places, bits = self._edges[name]
@@ -104,7 +104,7 @@ class HostSlices:
         found = np.searchsorted(places, wanted)
         found[found == places.size] = 0
         here = places[found] == wanted
-        room.view(bits.dtype)[here] = bits[found[here]]
+        buffer.view(bits.dtype)[here] = bits[found[here]]
 
     def move(self, entries: Sequence[MovedTensor], by: tuple[int, int]) -> None:
         """A step is proven."""

@@ -45,7 +45,7 @@ from .feed_messages import (
     parse_reader_message,
 )
 from .feed_readers import FeedReader
-from .kept_moves import KeptMoves
+from .move_backlog import MoveBacklog
 from .rank_table import RankTable
 from .relay_state import RejoinError, RelayState
 from .server_beats import ServerBeats
@@ -76,7 +76,7 @@ class Feed:
         self._slices: int | None = None  # that its deltas are cut into, the same
         self._told_file = ""
         self._proofs: dict[tuple[str, str], list[str]] = {}  # by engine and state: who waits
-        self._moves = KeptMoves(folder)
+        self._moves = MoveBacklog(folder)
         self._at: FeedPosition | None = None
         self._times: dict[str, float] = {}
         self._status = FollowStatus()

@@ -13,7 +13,7 @@ from ...follow.targets import UNSIGNED, MovedTensor, element_width
 from ...tensors import TensorEntry
 from .feed_files import MappedState, WriterTurn, state_layout
 from .whole_state import WholeState
-from .word_room import put_words
+from .word_buffers import put_words
 
 __all__ = ["KeptTensors"]
 
@@ -65,7 +65,7 @@ class KeptTensors:
                 places = np.frombuffer(positions, np.int64)
                 self._state.bits(name)[places] = np.frombuffer(bits, kind)
 
-    def fill(self, name: str, words: np.ndarray, room: np.ndarray) -> None:
-        """Puts words of a tensor into their room."""
+    def fill(self, name: str, words: np.ndarray, buffer: np.ndarray) -> None:
+        """Puts words of a tensor into their buffer."""
         assert self._state is not None
-        put_words(self._state.bits(name), words, room)
+        put_words(self._state.bits(name), words, buffer)

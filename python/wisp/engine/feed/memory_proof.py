@@ -14,7 +14,7 @@ from .held_slices import HostSlices
 from .kept_tensors import KeptTensors
 from .rank_gather import RankGather
 from .rank_table import EngineRanks
-from .word_room import index_bytes, room_bytes, words_in
+from .word_buffers import buffer_bytes, index_bytes, words_in
 
 __all__ = ["MemoryProof"]
 
@@ -80,7 +80,7 @@ class MemoryProof:
 
     def _add(self, batch: _Batch, groups: list[EngineRanks]) -> str | None:
         file = f"gather-all-{time.time_ns()}"
-        room = self._ranks.room(file, sum(8 * count for _, _, count in batch))
+        buffer = self._ranks.buffer(file, sum(8 * count for _, _, count in batch))
         wanted: dict[EngineRanks, list[tuple[str, int, int, int]]] = {}
         failed = None
         at = 0
@@ -88,7 +88,7 @@ class MemoryProof:
             group = next((g for g in groups if name in g.covered), None)
             if name in self._kept:
                 words = np.arange(first, first + count)
-                self._kept.fill(name, words, room[at : at + 8 * count])
+                self._kept.fill(name, words, buffer[at : at + 8 * count])
             elif group is None:
                 failed = f"'{name}' is held by no engine of this host"
                 break
@@ -102,7 +102,7 @@ class MemoryProof:
             return failed
         at = 0
         for entry, first, count in batch:
-            self._sum(_native.digest_of_words(entry, first, room[at : at + 8 * count]))
+            self._sum(_native.digest_of_words(entry, first, buffer[at : at + 8 * count]))
             at += 8 * count
         return None
 
@@ -110,23 +110,23 @@ class MemoryProof:
         """All words that this host needs."""
         for name, words in slices.words():
             file = f"gather-all-{time.time_ns()}"
-            data = self._ranks.room(file, room_bytes(words.size))
+            data = self._ranks.buffer(file, buffer_bytes(words.size))
             data[: 4 * words.size].view(np.int32)[:] = words
-            room = data[index_bytes(words.size) :]
+            buffer = data[index_bytes(words.size) :]
             group = next((g for g in groups if name in g.covered), None)
             failed = None
             if name in self._kept:
-                self._kept.fill(name, words, room)
+                self._kept.fill(name, words, buffer)
             elif group is None:
                 failed = f"'{name}' is held by no engine of this host"
             else:
-                slices.fill(name, words, room)
+                slices.fill(name, words, buffer)
                 wanted = {group: [(name, -1, words.size, 0)]}
                 failed = self._ranks.fill_and_compare(self._state, file, wanted, self._differing)
             self._ranks.remove(file)
             if failed is not None:
                 return failed
-            self._sum(slices.digest(name, words, room))
+            self._sum(slices.digest(name, words, buffer))
         return None
 
     def _sum(self, part: Sequence[int] | np.ndarray) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from .feed_messages import Gather
 from .rank_table import EngineRanks, RankTable
-from .word_room import make_room
+from .word_buffers import make_buffer
 
 __all__ = ["RankGather", "Wanted"]
 
-#: Of each engine: (tensor, first word or -1 where the room names them, how many, where in the room)
+#: Of each engine: (tensor, first word or -1 where the buffer names them, how many, where in it)
 Wanted = Mapping[EngineRanks, list[tuple[str, int, int, int]]]
 
 
@@ -35,9 +35,9 @@ class RankGather:
         self._tell = tell
         self._go_on = go_on
 
-    def room(self, file: str, size: int) -> np.ndarray:
+    def buffer(self, file: str, size: int) -> np.ndarray:
         """A new file that ranks find."""
-        return make_room(self._folder, file, size)
+        return make_buffer(self._folder, file, size)
 
     def remove(self, file: str) -> None:
         """It has served."""

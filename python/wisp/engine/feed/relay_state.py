@@ -30,7 +30,7 @@ from .memory_proof import MemoryProof
 from .rank_gather import RankGather
 from .rank_table import EngineRanks, RankTable
 from .whole_state import WholeState
-from .word_room import index_bytes, room_bytes, words_in
+from .word_buffers import buffer_bytes, index_bytes, words_in
 
 __all__ = ["RejoinError", "RelayState"]
 
@@ -75,7 +75,7 @@ class RelayState(RelayTarget):
         self._number = 0
         self._since: set[str] = set()  # states since the whole one
         self._touched: list[tuple[int, int]] = []
-        self._room: np.ndarray = np.empty(0, np.uint8)
+        self._buffer: np.ndarray = np.empty(0, np.uint8)
         self._slices_of = slices_of  # of the run, by the bytes of its weights
         self._slices: HostSlices | None = None  # if this host needs only parts
         self._state = ""  # the newest
@@ -139,9 +139,9 @@ class RelayState(RelayTarget):
     def room(self, touched: list[tuple[int, int]]) -> np.ndarray:
         self._touched = touched
         self._number += 1
-        size = sum(room_bytes(words) for _, words in touched)
-        self._room = self._gather.room(f"gather-{self._number}", size)
-        return self._room
+        size = sum(buffer_bytes(words) for _, words in touched)
+        self._buffer = self._gather.buffer(f"gather-{self._number}", size)
+        return self._buffer
 
     def ask(self, state: str) -> None:
         try:
@@ -206,7 +206,7 @@ class RelayState(RelayTarget):
     def move(
         self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
-        self._room = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
         with self._gathering:
             self._kept.move(entries)
             if self._slices is not None:
@@ -269,7 +269,7 @@ class RelayState(RelayTarget):
                     self._fill_edges(name, at, words)
                 else:
                     missing.append(name)
-                at += room_bytes(words)
+                at += buffer_bytes(words)
             if missing:
                 _log.warning(
                     "no engine of this host holds all of %s and %d more any longer; a whole state "
@@ -285,10 +285,10 @@ class RelayState(RelayTarget):
             time.sleep(0.02)
 
     def _indices(self, at: int, words: int) -> np.ndarray:
-        return self._room[at : at + 4 * words].view(np.int32)
+        return self._buffer[at : at + 4 * words].view(np.int32)
 
     def _words(self, at: int, words: int) -> np.ndarray:
-        return self._room[at + index_bytes(words) : at + room_bytes(words)]
+        return self._buffer[at + index_bytes(words) : at + buffer_bytes(words)]
 
     # What is kept.
 

@@ -46,28 +46,28 @@ def fill(plan: LoadPlan, stage: Stage | None, asked: Gather, folder: Path) -> in
             at += -(-4 * count // 8) * 8
         else:
             words = np.arange(first, first + count, dtype=np.int32)
-        room = data[at : at + 8 * count]
+        buffer = data[at : at + 8 * count]
         held: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
         for piece in plan.pieces.get(name, ()):
             part = (piece.source_offset, tuple(dim[:2] for dim in piece.dims))
             if asked.only_compare:
-                mine = room.copy()
+                mine = buffer.copy()
                 _fill_piece(plan, stage, piece, words, mine)
-                differing += int(np.count_nonzero(mine.view(np.int64) != room.view(np.int64)))
+                differing += int(np.count_nonzero(mine.view(np.int64) != buffer.view(np.int64)))
             elif part not in held:  # tied weights may be in two places
-                _fill_piece(plan, stage, piece, words, room)
+                _fill_piece(plan, stage, piece, words, buffer)
                 held.add(part)
     return differing
 
 
 def _fill_piece(
-    plan: LoadPlan, stage: Stage | None, piece: Piece, indices: np.ndarray, room: np.ndarray
+    plan: LoadPlan, stage: Stage | None, piece: Piece, indices: np.ndarray, buffer: np.ndarray
 ) -> None:
     target = plan.targets[piece.target]
     per = 8 // target.width
     staged = stage if stage is not None and piece.target in stage.touched else None
     if staged is None and target.layout is None and target.flat.device.type == "cpu":
-        piece.native.fill_words(target.flat.numpy(), target.width, indices, room)
+        piece.native.fill_words(target.flat.numpy(), target.width, indices, buffer)
         return
     words = torch.from_numpy(indices).to(torch.int64)
     whole = _in_words(piece, per)
@@ -76,18 +76,18 @@ def _fill_piece(
         positions = (words[:, None] * per + lanes).reshape(-1)
         first, last, offsets, kept = piece.locate(positions)
         bits = _read(target, staged, piece.target, offsets)
-        into = torch.from_numpy(room.view(_INTEGERS[target.width]))[first:last]
+        into = torch.from_numpy(buffer.view(_INTEGERS[target.width]))[first:last]
     else:
         first, last, offsets, kept = whole.locate(words)
         if staged is None and _is_aligned(target, whole, per):
             memory = target.flat[: target.flat.numel() // per * per].view(torch.int64)
             index = (offsets // per if per > 1 else offsets).to(memory.device)
             bits = memory.index_select(0, index)
-            into = torch.from_numpy(room.view(np.int64))[first:last]
+            into = torch.from_numpy(buffer.view(np.int64))[first:last]
         else:
             each = (offsets[:, None] + lanes).reshape(-1)
             bits = _read(target, staged, piece.target, each).view(-1, per)
-            into = torch.from_numpy(room.view(_INTEGERS[target.width])).view(-1, per)[first:last]
+            into = torch.from_numpy(buffer.view(_INTEGERS[target.width])).view(-1, per)[first:last]
     if kept is None:
         into.copy_(bits)
     else:

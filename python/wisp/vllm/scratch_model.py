@@ -13,37 +13,39 @@ import torch
 
 from ..engine.plan.load_plan import Layout
 from ..engine.stage.held_tensors import objects_on, tensors_on
-from ..engine.stage.layer_twin import LayerTwin, Unit
+from ..engine.stage.layer_reprocessor import LayerReprocessor, ScratchLayer
 from ..errors import UnsupportedError
 from .onednn import handlers_on
 from .versions import is_deferred_attention
 
-__all__ = ["computing_layers", "twin_of"]
+__all__ = ["computing_layers", "reprocessor_of"]
 
 
-def twin_of(
+def reprocessor_of(
     model: torch.nn.Module, vllm_config: Any, layouts: dict[int, Layout]
-) -> LayerTwin | None:
+) -> LayerReprocessor | None:
     """None if the model serves from its parameters as they were loaded."""
     paths = computing_layers(model)
     if not paths:
         return None
     for path in paths:
         _refuse_hidden(path, model.get_submodule(path))
-    twin = _build(vllm_config)
+    scratch = _build(vllm_config)
     device = next(model.parameters()).device
     units = []
     for path in paths:
-        layer = twin.get_submodule(path)
+        layer = scratch.get_submodule(path)
         _copy_buffers(model.get_submodule(path), layer)
-        units.append(Unit(path, _processing(layer, vllm_config, device)))
+        units.append(ScratchLayer(path, _processing(layer, vllm_config, device)))
     packed = [
         ([handler.weight, handler.weight_scales], handler.pack_again)
         for path in paths
         for held in objects_on(model.get_submodule(path))
         for handler in handlers_on(held)
     ]
-    return LayerTwin(model, twin, lambda given: twin.load_weights(given), units, layouts, packed)
+    return LayerReprocessor(
+        model, scratch, lambda given: scratch.load_weights(given), units, layouts, packed
+    )
 
 
 def computing_layers(model: torch.nn.Module) -> list[str]:
@@ -106,14 +108,14 @@ def _build(vllm_config: Any) -> torch.nn.Module:
     config.compilation_config.static_all_moe_layers = []
     try:
         with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
-            twin: torch.nn.Module = initialize_model(config)
+            scratch: torch.nn.Module = initialize_model(config)
     except Exception as error:
         raise UnsupportedError(
             "the model is quantised or keeps copies of its weights, and a second one to make them "
             f"with could not be set up: {type(error).__name__}: {error}; serve it unquantised, or "
             "reload it from an export of each step"
         ) from error
-    for module in twin.modules():
+    for module in scratch.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is None:
                 continue
@@ -124,12 +126,12 @@ def _build(vllm_config: Any) -> torch.nn.Module:
             if parameter.is_meta:
                 with torch.device("cpu"):
                     module._parameters[name] = materialize_meta_tensor(parameter)
-    return twin
+    return scratch
 
 
-def _copy_buffers(served: torch.nn.Module, twin: torch.nn.Module) -> None:
+def _copy_buffers(served: torch.nn.Module, scratch: torch.nn.Module) -> None:
     """What no checkpoint holds, and processing may look at."""
-    for path, part in twin.named_modules():
+    for path, part in scratch.named_modules():
         for name, buffer in part._buffers.items():
             if buffer is not None and buffer.is_meta:
                 same = served.get_submodule(path)._buffers.get(name)

@@ -1,4 +1,4 @@
-#include "follow/snapshot_shelf.hpp"
+#include "follow/snapshot_folders.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ Result<void> sync_tree(const fs::path& folder) {
 
 }  // namespace
 
-Result<fs::path> SnapshotShelf::make_building() const {
+Result<fs::path> SnapshotFolders::make_building() const {
     const fs::path folder = scratch() / kBuilding;
     std::error_code error;
     fs::remove_all(folder, error);
@@ -53,7 +53,7 @@ Result<fs::path> SnapshotShelf::make_building() const {
     return folder;
 }
 
-Result<void> SnapshotShelf::refuse_foreign() const {
+Result<void> SnapshotFolders::refuse_foreign() const {
     std::error_code error;
     const fs::path current = root() / kCurrentName;
     const fs::file_status link = fs::symlink_status(current, error);
@@ -80,7 +80,7 @@ Result<void> SnapshotShelf::refuse_foreign() const {
     return {};
 }
 
-void SnapshotShelf::clear_leftovers() const {
+void SnapshotFolders::clear_leftovers() const {
     std::error_code ignored;
     for (const char* const name : {kBuilding, "incoming"}) {
         fs::remove_all(scratch() / name, ignored);
@@ -89,7 +89,7 @@ void SnapshotShelf::clear_leftovers() const {
     fs::remove(scratch() / kCurrentName, ignored);
 }
 
-Result<void> SnapshotShelf::seal(const fs::path& built, const ReplicaFile& what) const {
+Result<void> SnapshotFolders::seal(const fs::path& built, const ReplicaFile& what) const {
     const fs::path own = built / kWispFolder;
     std::error_code error;
     fs::create_directory(own, error);
@@ -100,7 +100,7 @@ Result<void> SnapshotShelf::seal(const fs::path& built, const ReplicaFile& what)
     return sync_tree(built);
 }
 
-Result<ReplicaFile> SnapshotShelf::read(const std::string& name) const {
+Result<ReplicaFile> SnapshotFolders::read(const std::string& name) const {
     WISP_ASSIGN(ReplicaFile file, read_replica_file(folder(name) / kWispFolder / kSnapshotName));
     if (!file.at) {
         return fail(ErrorKind::kNotFound,
@@ -110,7 +110,7 @@ Result<ReplicaFile> SnapshotShelf::read(const std::string& name) const {
 }
 
 /// Nothing but what was put there, and empty files: markers of the folder's users.
-Result<void> SnapshotShelf::refuse_changed(const std::string& name) const {
+Result<void> SnapshotFolders::refuse_changed(const std::string& name) const {
     const fs::path path = folder(name);
     std::error_code error;
     if (!fs::is_directory(fs::symlink_status(path, error))) {
@@ -134,9 +134,9 @@ Result<void> SnapshotShelf::refuse_changed(const std::string& name) const {
     return {};
 }
 
-Result<std::optional<FolderLock>> SnapshotShelf::claim(const std::string& name,
-                                                       const std::vector<std::string>& made,
-                                                       Milliseconds timeout) const {
+Result<std::optional<FolderLock>> SnapshotFolders::claim(const std::string& name,
+                                                         const std::vector<std::string>& made,
+                                                         Milliseconds timeout) const {
     const fs::path path = folder(name);
     std::error_code error;
     if (!fs::exists(fs::symlink_status(path, error))) return std::optional<FolderLock>{};
@@ -152,7 +152,7 @@ Result<std::optional<FolderLock>> SnapshotShelf::claim(const std::string& name,
     return std::optional(std::move(lock));
 }
 
-Result<void> SnapshotShelf::put(const fs::path& built, const std::string& name) const {
+Result<void> SnapshotFolders::put(const fs::path& built, const std::string& name) const {
     const fs::path path = folder(name);
     std::error_code error;
     if (fs::exists(path, error)) {
@@ -171,14 +171,14 @@ Result<void> SnapshotShelf::put(const fs::path& built, const std::string& name) 
     return sync_folder(root());
 }
 
-Result<void> SnapshotShelf::mark(const std::string& name, const std::string& marker) const {
+Result<void> SnapshotFolders::mark(const std::string& name, const std::string& marker) const {
     const fs::path path = folder(name) / marker;
     const FileHandle file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (file.get() < 0) return std::unexpected(file_error("create", path, errno));
     return sync_folder(folder(name));
 }
 
-Result<void> SnapshotShelf::flip(const std::string& name) const {
+Result<void> SnapshotFolders::flip(const std::string& name) const {
     if (current() == name) return {};
     const fs::path next = scratch() / kCurrentName;
     std::error_code error;
@@ -192,13 +192,13 @@ Result<void> SnapshotShelf::flip(const std::string& name) const {
     return sync_folder(root());
 }
 
-std::string SnapshotShelf::current() const {
+std::string SnapshotFolders::current() const {
     std::error_code error;
     const fs::path target = fs::read_symlink(root() / kCurrentName, error);
     return error ? std::string() : target.string();
 }
 
-Result<void> SnapshotShelf::remove(const std::string& name) const {
+Result<void> SnapshotFolders::remove(const std::string& name) const {
     const fs::path path = folder(name);
     std::error_code error;
     if (!fs::exists(fs::symlink_status(path, error))) return {};

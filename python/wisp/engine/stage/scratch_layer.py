@@ -1,4 +1,4 @@
-"""A layer of a twin: what it is before the engine processes it, and how it gets back there."""
+"""A layer of the scratch model: what it is before the engine processes it, and the way back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import UnsupportedError
 
-__all__ = ["Alone", "Unit", "bits_of", "flat_bits", "restore", "state_of", "trial_values"]
+__all__ = ["Alone", "ScratchLayer", "bits_of", "flat_bits", "restore", "state_of", "trial_values"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(eq=False)
-class Unit:
+class ScratchLayer:
     """A layer that the engine processes after loading: where it is, and how."""
 
     path: str
@@ -41,7 +41,7 @@ class Alone(TorchDispatchMode):  # type: ignore[misc]
     """Refuses what only all ranks together can do: they stage at times of their own, and what they
     would send now is between messages of those that serve."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: ScratchLayer) -> None:
         super().__init__()
         self._unit = unit
 
@@ -89,7 +89,7 @@ def flat_bits(tensor: torch.Tensor) -> torch.Tensor:
     return flat.set_(storage, 0, (storage.nbytes() // width,), (1,))
 
 
-def trial_values(unit: Unit, count: int, bits: int) -> Iterator[torch.Tensor]:
+def trial_values(unit: ScratchLayer, count: int, bits: int) -> Iterator[torch.Tensor]:
     """Bit patterns by number: any, and those of ordinary numbers. Nearly all of the first are so
     small that a scale's inverse is infinite, whichever it is."""
     chance = torch.Generator().manual_seed(0)

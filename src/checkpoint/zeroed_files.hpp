@@ -12,13 +12,13 @@
 
 namespace wisp {
 
-/// The header of a safetensors file, length included: what make_hollow() needs of it.
+/// The header of a safetensors file, length included: what make_zeroed() needs of it.
 Result<Bytes> read_header(const std::filesystem::path& path);
 
 /// The file holds such a header and nothing else: makes it as long as its tensors need, with a hole
 /// where they lie, so that they read as zeros and take no room on disk. kCorrupt when it is another
 /// file, kNoSpace when no file can be that long.
-Result<void> make_hollow(const std::filesystem::path& path);
+Result<void> make_zeroed(const std::filesystem::path& path);
 
 /// A state in which every bit of every tensor is zero.
 class ZeroWeights : public Weights {

@@ -7,14 +7,14 @@ from pathlib import Path
 from .feed_messages import Move
 from .rank_table import RankTable
 
-__all__ = ["KeptMoves"]
+__all__ = ["MoveBacklog"]
 
 _MOST = 64
 _BYTES = 64 << 20  # or half of the state, if that is more
 _RELAYED_BYTES = 32 << 20  # the same where the ranks have the state, beside the newest
 
 
-class KeptMoves:
+class MoveBacklog:
     """Newest last, each with its file in the folder."""
 
     def __init__(self, folder: Path) -> None:

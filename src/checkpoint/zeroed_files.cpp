@@ -1,4 +1,4 @@
-#include "checkpoint/hollow_files.hpp"
+#include "checkpoint/zeroed_files.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ Result<Bytes> read_header(const fs::path& path) {
     return Bytes(head.begin(), head.end());
 }
 
-Result<void> make_hollow(const fs::path& path) {
+Result<void> make_zeroed(const fs::path& path) {
     std::uint64_t bytes = 0;
     {
         WISP_ASSIGN(const MappedFile mapped, MappedFile::open(path));

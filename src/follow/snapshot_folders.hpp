@@ -14,9 +14,9 @@
 
 namespace wisp {
 
-class SnapshotShelf {
+class SnapshotFolders {
   public:
-    explicit SnapshotShelf(StepPattern where) : where_(std::move(where)) {}
+    explicit SnapshotFolders(StepPattern where) : where_(std::move(where)) {}
 
     const std::filesystem::path& root() const { return where_.root(); }
     std::filesystem::path folder(const std::string& name) const { return root() / name; }

@@ -1,10 +1,10 @@
 """What an engine does to its weights after loading, done again while it serves.
 
-The twin is a model of the same make whose parameters are as the loader sees them. Its memory is
-not touched but for the layer that is worked on. Sending the elements' numbers through a layer tells
+The scratch model is of the same make, with parameters as the loader sees them. Its memory is not
+touched but for the layer that is worked on. Sending the elements' numbers through a layer tells
 whether it only moves them; then a step is a scatter all the same. A layer that computes (quantises,
-absorbs, scales) is loaded and processed again in the twin when a step touches it, and what differs
-from the memory that is served is staged.
+absorbs, scales) is loaded and processed again there when a step touches it, and what differs from
+the memory that is served is staged.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from ..plan.load_plan import (
 from ..plan.load_recorder import LearningLoader, capture, learn
 from ..plan.loader_guard import guarded
 from .held_tensors import objects_on, tensors_on
-from .twin_unit import Alone, Unit, bits_of, flat_bits, restore, state_of, trial_values
+from .scratch_layer import Alone, ScratchLayer, bits_of, flat_bits, restore, state_of, trial_values
 
-__all__ = ["LayerTwin", "Unit"]
+__all__ = ["LayerReprocessor", "ScratchLayer"]
 
 _log = logging.getLogger("wisp.engine")
 _SHIFT = 40
 
 
-class LayerTwin(LearningLoader):
+class LayerReprocessor(LearningLoader):
     """Learns and captures like load_recorder, through what comes after loading.
 
-    served: the model that is served; twin: one of the same make, its parameters in host memory of
-    its own as the loader expects them; units: those of its layers that are processed; packed:
+    served: the model that is served; scratch: one of the same make, its parameters in host memory
+    of its own as the loader expects them; units: those of its layers that are processed; packed:
     tensors of which the engine holds another copy, and what makes that anew.
     """
 
     def __init__(
         self,
         served: torch.nn.Module,
-        twin: torch.nn.Module,
+        scratch: torch.nn.Module,
         load: Loader,
-        units: list[Unit],
+        units: list[ScratchLayer],
         layouts: dict[int, Layout] | None = None,
         packed: Sequence[tuple[list[torch.Tensor], Callable[[], object]]] = (),
     ) -> None:
@@ -64,10 +64,11 @@ class LayerTwin(LearningLoader):
         self._held = {unit.path: tensors_on(served.get_submodule(unit.path)) for unit in units}
         loose = {f"{path}.{n}": t for path, held in self._held.items() for n, t in held.items()}
         self.targets = add_targets(targets_of(served, layouts), loose)
-        self._units, self._twin = units, twin
+        self._units, self._scratch = units, scratch
         self._packed = [({self._target_of(t) for t in held}, again) for held, again in packed]
-        self._inner = targets_of(twin)
-        self._where: dict[int, tuple[Unit, str]] = {}  # twin's targets that belong to a unit
+        self._inner = targets_of(scratch)
+        #: The scratch model's targets that belong to a unit.
+        self._where: dict[int, tuple[ScratchLayer, str]] = {}
         learned: dict[Any, dict[str, torch.Tensor] | None] = {}
         for unit in units:
             self._prepare(unit)
@@ -76,10 +77,11 @@ class LayerTwin(LearningLoader):
                 learned[kind] = self._moves(unit)
             unit.moves = learned[kind]
             self._refuse_hidden(unit)
-        self._recomputed: dict[str, list[Unit]] = {}  # by name of a tensor, for what computes
-        self._goes_to: dict[str, set[int]] = {}  # the twin's targets, by name of a tensor
+        #: By name of a tensor, for what computes.
+        self._recomputed: dict[str, list[ScratchLayer]] = {}
+        self._goes_to: dict[str, set[int]] = {}  # the scratch model's targets, by name of a tensor
         self._lock = threading.Lock()  # one layer at a time
-        self._direct: dict[int, int] = {}  # the twin's targets to those that are served
+        self._direct: dict[int, int] = {}  # the scratch model's targets to those that are served
 
     def learn(self, targets: list[Target], schema: Schema) -> LoadPlan:
         """The plan of the served model, with what hangs on its layers among the targets.
@@ -87,7 +89,7 @@ class LayerTwin(LearningLoader):
         UnsupportedError names what no plan can be made of.
         """
         with self._lock:
-            inner = learn(guarded(self._twin, self._load), self._inner, schema)
+            inner = learn(guarded(self._scratch, self._load), self._inner, schema)
         plan = LoadPlan(self.targets, dtypes=inner.dtypes, shapes=inner.shapes)
         plan.loaded, plan.written = inner.loaded, inner.written
         self._goes_to = _targets_by_name(inner)
@@ -115,7 +117,7 @@ class LayerTwin(LearningLoader):
         return plan
 
     def capture(self, plan: LoadPlan, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[Write]:
-        """What the engine would hold of these tensors. Writes to the twin only."""
+        """What the engine would hold of these tensors. Writes to the scratch model only."""
         with self._lock:
             return self._captured(dict(tensors))
 
@@ -125,7 +127,7 @@ class LayerTwin(LearningLoader):
         rest = [(n, t) for n, t in given.items() if n not in self._recomputed]
         if rest:
             inner = LoadPlan(self._inner, computed=self._goes_to)
-            for index, view, values in capture(inner, guarded(self._twin, self._load), rest):
+            for index, view, values in capture(inner, guarded(self._scratch, self._load), rest):
                 same = self._same(index)
                 flat = self.targets[same].flat
                 writes.append((same, _seen(flat, view), values))
@@ -150,8 +152,8 @@ class LayerTwin(LearningLoader):
 
     # One layer at a time.
 
-    def _prepare(self, unit: Unit) -> None:
-        module = self._twin.get_submodule(unit.path)
+    def _prepare(self, unit: ScratchLayer) -> None:
+        module = self._scratch.get_submodule(unit.path)
         unit.inputs = dict(module.named_parameters())
         # What both models refer to is the process's own.
         shared = {id(held) for held in objects_on(self._served.get_submodule(unit.path))}
@@ -167,14 +169,16 @@ class LayerTwin(LearningLoader):
             if owner is not None:
                 self._where[index] = (unit, owner)
 
-    def _run(self, unit: Unit, tensors: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    def _run(
+        self, unit: ScratchLayer, tensors: list[tuple[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
         """What the layer serves from, if these tensors are loaded."""
         with torch.no_grad():
             self._load(iter(tensors))
             return self._processed(unit)
 
-    def _processed(self, unit: Unit) -> dict[str, torch.Tensor]:
-        module = self._twin.get_submodule(unit.path)
+    def _processed(self, unit: ScratchLayer) -> dict[str, torch.Tensor]:
+        module = self._scratch.get_submodule(unit.path)
         try:
             with Alone(unit):
                 unit.process()
@@ -188,14 +192,14 @@ class LayerTwin(LearningLoader):
                 )
             self._refresh(unit)
 
-    def _refresh(self, unit: Unit) -> None:
+    def _refresh(self, unit: ScratchLayer) -> None:
         """The layer's parameters have other memory now."""
         for index, (owner, name) in self._where.items():
             if owner is unit:
                 old, parameter = self._inner[index], unit.inputs[name]
                 self._inner[index] = Target(old.name, old.dtype, flat_bits(parameter))
 
-    def _moves(self, unit: Unit) -> dict[str, torch.Tensor] | None:
+    def _moves(self, unit: ScratchLayer) -> dict[str, torch.Tensor] | None:
         """The number of the element that each element of each output is; None: it computes."""
         total = sum(flat_bits(p).numel() for p in unit.inputs.values())
         widths = {p.element_size() for p in unit.inputs.values()}
@@ -232,7 +236,7 @@ class LayerTwin(LearningLoader):
             found[name] = came_from
         return found
 
-    def _pass(self, unit: Unit, values: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _pass(self, unit: ScratchLayer, values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Bit patterns by number, through the layer: those that come out, as integers."""
         with torch.no_grad():
             for name, parameter in unit.inputs.items():
@@ -241,7 +245,7 @@ class LayerTwin(LearningLoader):
             made = self._processed(unit)
         return {n: bits_of(t).to(device="cpu", dtype=torch.int64) for n, t in made.items()}
 
-    def _outputs(self, unit: Unit) -> list[tuple[str, torch.Tensor]]:
+    def _outputs(self, unit: ScratchLayer) -> list[tuple[str, torch.Tensor]]:
         """What the served layer holds, each memory once: the widest view of it."""
         views = sorted(self._held[unit.path].items(), key=lambda item: -item[1].numel())
         seen: set[int] = set()
@@ -253,23 +257,23 @@ class LayerTwin(LearningLoader):
                 found.append((name, view))
         return found
 
-    def _refuse_hidden(self, unit: Unit) -> None:
+    def _refuse_hidden(self, unit: ScratchLayer) -> None:
         """Four bits at least of each weight must be in memory that is known."""
         held = sum(view.numel() * view.element_size() for _, view in self._outputs(unit))
         if 2 * held < sum(parameter.numel() for parameter in unit.inputs.values()):
             raise UnsupportedError(unit.told("", "keeps its weights where they cannot be seen"))
 
-    def _signature(self, unit: Unit) -> Any:
+    def _signature(self, unit: ScratchLayer) -> Any:
         """The same for layers that are processed alike."""
-        module = self._twin.get_submodule(unit.path)
+        module = self._scratch.get_submodule(unit.path)
         method = type(getattr(module, "quant_method", None)).__name__
         shapes = [(n, tuple(p.shape), p.dtype, p.stride()) for n, p in unit.inputs.items()]
         outputs = tuple(name for name, _ in self._outputs(unit))
         return type(module).__name__, method, tuple(shapes), outputs
 
-    # From the twin's parameters to what is served.
+    # From the scratch model's parameters to what is served.
 
-    def _unit(self, target: int) -> Unit | None:
+    def _unit(self, target: int) -> ScratchLayer | None:
         found = self._where.get(target)
         return found[0] if found else None
 
@@ -283,7 +287,7 @@ class LayerTwin(LearningLoader):
                 return computing
             computing |= more
 
-    def _recompute(self, plan: LoadPlan, unit: Unit, names: list[str]) -> None:
+    def _recompute(self, plan: LoadPlan, unit: ScratchLayer, names: list[str]) -> None:
         group = set(names).union(*(plan.opaque.get(name, ()) for name in names))
         for name in group:
             plan.opaque[name] = tuple(sorted(group))
@@ -291,7 +295,7 @@ class LayerTwin(LearningLoader):
             if unit not in units:
                 units.append(unit)
 
-    def _move(self, plan: LoadPlan, inner: LoadPlan, unit: Unit, names: list[str]) -> None:
+    def _move(self, plan: LoadPlan, inner: LoadPlan, unit: ScratchLayer, names: list[str]) -> None:
         """Composes the loader's pieces with the way through the layer."""
         total = sum(flat_bits(p).numel() for p in unit.inputs.values()) + 1
         codes = torch.full((total,), CONSTANT)

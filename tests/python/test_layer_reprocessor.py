@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from wisp.engine.stage.held_tensors import tensors_on  # noqa: E402
-from wisp.engine.stage.layer_twin import LayerTwin, Unit  # noqa: E402
+from wisp.engine.stage.layer_reprocessor import LayerReprocessor, ScratchLayer  # noqa: E402
 from wisp.engine.stage.stage import Stage  # noqa: E402
 from wisp.errors import UnsupportedError  # noqa: E402
 
@@ -138,10 +138,10 @@ def assert_same(one: Model, other: Model) -> None:
         assert torch.equal(mine[name], tensor), name
 
 
-def twin_of(model: Model, how: Callable[[Any], None]) -> LayerTwin:
-    twin = Model(how)
-    units = [Unit(f"layers.{i}", layer.process) for i, layer in enumerate(twin.layers)]
-    return LayerTwin(model, twin, twin.load_weights, units)
+def reprocessor_of(model: Model, how: Callable[[Any], None]) -> LayerReprocessor:
+    scratch = Model(how)
+    units = [ScratchLayer(f"layers.{i}", layer.process) for i, layer in enumerate(scratch.layers)]
+    return LayerReprocessor(model, scratch, scratch.load_weights, units)
 
 
 @pytest.mark.parametrize("habit", HABITS)
@@ -149,8 +149,8 @@ def test_steps_reach_what_is_served(habit: str) -> None:
     how, is_moved = HABITS[habit]
     now, made = checkpoint(1), torch.Generator().manual_seed(3)
     model = loaded(how, now)
-    twin = twin_of(model, how)
-    plan = twin.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
+    loader = reprocessor_of(model, how)
+    plan = loader.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
     layers = {n for n in SHAPES if n != "norm"}
     assert set(plan.opaque) == (set() if is_moved else layers) and not plan.absent()
     assert_same(loaded(how, now), model)
@@ -166,7 +166,7 @@ def test_steps_reach_what_is_served(habit: str) -> None:
             else:
                 stage.put(name, places, bits(flat[places]), old)
         assert touched == (set() if is_moved else {"0.up", "0.gate"})  # the touched layer only
-        stage.put_writes(twin.capture(plan, [(n, now[n]) for n in sorted(touched)]))
+        stage.put_writes(loader.capture(plan, [(n, now[n]) for n in sorted(touched)]))
         stage.seal()
         if is_moved:
             assert stage.elements == 15, round_
@@ -179,14 +179,14 @@ def test_what_is_proven_is_what_the_engine_holds(habit: str) -> None:
     how, _ = HABITS[habit]
     tensors = checkpoint(1)
     model = loaded(how, tensors)
-    twin = twin_of(model, how)
-    plan = twin.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in tensors.items()])
+    loader = reprocessor_of(model, how)
+    plan = loader.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in tensors.items()])
 
     def differing(given: dict[str, Any]) -> int:
         stage = Stage(plan)
         for name in plan.pieces:
             stage.put_whole(name, bits(given[name]))
-        stage.put_writes(twin.capture(plan, [(n, given[n]) for n in plan.opaque]))
+        stage.put_writes(loader.capture(plan, [(n, given[n]) for n in plan.opaque]))
         return stage.seal().elements
 
     assert differing(tensors) == 0
@@ -223,10 +223,10 @@ def test_a_scale_that_is_turned_over_after_loading_is_computed_again() -> None:
         "0.codes": codes, "0.scale": torch.tensor([2.0]),
         "1.codes": codes + 16, "1.scale": torch.tensor([4.0]),
     }  # fmt: skip
-    model, twin = holds(now), holds({})
+    model, scratch = holds(now), holds({})
     model.layer.process()
-    unit = Unit("layer", twin.layer.process)
-    loader = LayerTwin(model, twin, twin.layer.load_weights, [unit])
+    unit = ScratchLayer("layer", scratch.layer.process)
+    loader = LayerReprocessor(model, scratch, scratch.layer.load_weights, [unit])
     plan = loader.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
     assert set(plan.opaque) == set(now)
     now["1.scale"] = torch.tensor([8.0])
@@ -259,10 +259,10 @@ def half_hidden(layer: Any) -> None:
 
 def test_weights_that_cannot_be_seen_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="'layers.0' keeps its weights where.*export"):
-        twin_of(loaded(hidden, checkpoint(1)), hidden)
-    twin = twin_of(loaded(half_hidden, checkpoint(1)), half_hidden)
+        reprocessor_of(loaded(hidden, checkpoint(1)), hidden)
+    loader = reprocessor_of(loaded(half_hidden, checkpoint(1)), half_hidden)
     with pytest.raises(UnsupportedError, match="'layers.0' does not hold all of '0.up'.*export"):
-        twin.learn([], [(name, BF16, shape) for name, shape in SHAPES.items()])
+        loader.learn([], [(name, BF16, shape) for name, shape in SHAPES.items()])
 
 
 def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:
     try:
         model = loaded(shared_scale, checkpoint(1))
         with pytest.raises(UnsupportedError, match="'layers.0' is processed by all ranks together"):
-            twin_of(model, shared_scale)
+            reprocessor_of(model, shared_scale)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -285,11 +285,11 @@ def test_what_all_ranks_do_together_is_refused(tmp_path: Path) -> None:
 def test_copies_that_only_the_engine_can_make_are_made_anew() -> None:
     now = checkpoint(1)
     model = loaded(amx, now)
-    twin = Model(amx)
-    units = [Unit(f"layers.{i}", layer.process) for i, layer in enumerate(twin.layers)]
+    scratch = Model(amx)
+    units = [ScratchLayer(f"layers.{i}", layer.process) for i, layer in enumerate(scratch.layers)]
     again: list[int] = []
     packed = [([layer.weight], lambda i=i: again.append(i)) for i, layer in enumerate(model.layers)]
-    loading = LayerTwin(model, twin, twin.load_weights, units, packed=packed)
+    loading = LayerReprocessor(model, scratch, scratch.load_weights, units, packed=packed)
     plan = loading.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
     stage = Stage(plan)
     for name in ("1.up", "norm"):
@@ -306,5 +306,5 @@ def test_layers_of_one_make_are_learned_once() -> None:
         passed.append(1)
         amx(layer)
 
-    twin_of(model, counted)
+    reprocessor_of(model, counted)
     assert len(passed) == 3  # the numbers, and two checks that they hold
