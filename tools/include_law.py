@@ -26,7 +26,7 @@ PUBLIC = {
     "checkpoint": {"checkpoint", "weights"},
     "delta": {"delta", "inspect"},
     "store": {"hub", "store"},
-    "log": {"replica_status", "run", "trust"},
+    "log": {"run", "trust"},
     "follow": {"followed_folders", "follower", "relay", "replica"},
     "publish": {"async_publisher", "publisher", "shard", "sharded_publisher"},
     "maintain": {"maintenance"},

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "wisp/inspect.hpp"
-#include "wisp/replica_status.hpp"
 #include "wisp/run.hpp"
 
 namespace wisp {

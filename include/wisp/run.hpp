@@ -107,6 +107,17 @@ struct CommitSummary {
     std::string hash;
 };
 
+/// What a replica says of itself; advice for people, never authority.
+enum class ReplicaStatus {
+    kJoining,    // holds no state yet
+    kFollowing,  // serves a state, and takes newer ones as they come
+    kFailing,    // cannot take the newest state; the last good one stays
+    kStopped,    // has ended as it was meant to
+    kUnknown,    // said a word that this version does not know; counts as one that follows
+};
+std::string_view name_of(ReplicaStatus status);
+std::optional<ReplicaStatus> parse_replica_status(std::string_view name);
+
 /// The newest `count` commits that are still there, newest first.
 Result<std::vector<CommitSummary>> read_log(const Location& where, std::uint64_t count,
                                             const RunOptions& options);

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "wisp/replica_status.hpp"
 #include "wisp/run.hpp"
 #include "wisp/verdict.hpp"
 

@@ -39,7 +39,6 @@
 // Keeping it small and sound, and looking at it.
 #include "wisp/history.hpp"
 #include "wisp/maintenance.hpp"
-#include "wisp/replica_status.hpp"
 #include "wisp/run_status.hpp"
 #include "wisp/verdict.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "wisp/replica_status.hpp"
+#include "wisp/run.hpp"
 
 namespace wisp {
 
