@@ -101,8 +101,7 @@ Result<void> RunView::read_state() {
     if (count) {
         counted_ms_ = steady_ms();
     } else {
-        status->stored_objects = status_.stored_objects;
-        status->stored_bytes = status_.stored_bytes;
+        status->stored = status_.stored;
     }
     status_ = std::move(*status);
     status_ms_ = steady_ms();

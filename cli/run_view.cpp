@@ -151,9 +151,9 @@ Result<Json> RunView::run() {
                  {"exponents", !options_.work.empty()},
                  {"made_ms", access_.options.clock->now_ms()}};
     json.update(*newest);
-    if (status_.joinable) {
-        json["join_objects"] = status_.join_objects;
-        json["join_bytes"] = status_.join_bytes;
+    if (status_.join) {
+        json["join_objects"] = status_.join->objects;
+        json["join_bytes"] = status_.join->bytes;
     }
     if (elements != 0) json["total_elements"] = elements;
     if (full_bytes_ != 0 || elements != 0) {
@@ -161,9 +161,9 @@ Result<Json> RunView::run() {
     }
     if (status_.head) json["head_step"] = status_.head->step;
     if (const auto usual = usual_interval_ms(judged_commits())) json["interval_ms"] = *usual;
-    if (counted_ms_) {
-        json["stored_objects"] = status_.stored_objects;
-        json["stored_bytes"] = status_.stored_bytes;
+    if (status_.stored) {
+        json["stored_objects"] = status_.stored->objects;
+        json["stored_bytes"] = status_.stored->bytes;
     }
     for (const AnchorSummary& anchor : status_.anchors) {
         json["anchors"].push_back({{"seq", anchor.seq},

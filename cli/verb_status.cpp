@@ -31,7 +31,7 @@ const char* mode_name(CommitMode mode) {
     return mode == CommitMode::kExclusive ? "exclusive" : "single-writer";
 }
 
-nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, bool counted) {
+nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status) {
     nlohmann::ordered_json json = {{"verb", "status"},
                                    {"ok", true},
                                    {"url", url},
@@ -51,13 +51,13 @@ nlohmann::ordered_json to_json(const std::string& url, const RunStatus& status, 
                                    {"join_objects", nullptr},
                                    {"replicas", nlohmann::ordered_json::array()},
                                    {"branches", status.branches}};
-    if (counted) {
-        json["stored_objects"] = status.stored_objects;
-        json["stored_bytes"] = status.stored_bytes;
+    if (status.stored) {
+        json["stored_objects"] = status.stored->objects;
+        json["stored_bytes"] = status.stored->bytes;
     }
-    if (status.joinable) {
-        json["join_bytes"] = status.join_bytes;
-        json["join_objects"] = status.join_objects;
+    if (status.join) {
+        json["join_bytes"] = status.join->bytes;
+        json["join_objects"] = status.join->objects;
     }
     if (status.head) {
         json["head"] = {{"seq", status.head->seq},
@@ -140,11 +140,13 @@ void print_status(const std::string& url, const RunStatus& status, const TrustAr
     print_head(status);
     print_anchors(status);
     fmt::print("merged    {}\n", counted(status.merged_deltas, "delta"));
-    fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored_bytes),
-               counted(status.stored_objects, "object"), status.floor_seq);
-    if (status.joinable) {
-        fmt::print("joining   reads {} in {}\n", human_bytes(status.join_bytes),
-                   counted(status.join_objects, "object"));
+    if (status.stored) {
+        fmt::print("stored    {} in {}, floor at seq {}\n", human_bytes(status.stored->bytes),
+                   counted(status.stored->objects, "object"), status.floor_seq);
+    }
+    if (status.join) {
+        fmt::print("joining   reads {} in {}\n", human_bytes(status.join->bytes),
+                   counted(status.join->objects, "object"));
     } else if (status.head) {
         fmt::print("joining   cannot be done: no anchor leads to the newest step\n");
     }
@@ -201,7 +203,7 @@ int run(const StatusArguments& arguments) {
     if (!status) return refuse(arguments, status.error());
     clear_progress();
     if (arguments.common.json) {
-        print_json(to_json(arguments.run, *status, !arguments.check));
+        print_json(to_json(arguments.run, *status));
     } else if (arguments.check && !arguments.common.quiet) {
         print_check(status->verdict, false, &*status);
     } else if (!arguments.common.quiet) {

@@ -21,6 +21,12 @@ struct AnchorSummary {
     std::string base_name;
 };
 
+struct ObjectTotals {
+    std::uint64_t objects = 0;
+    std::uint64_t bytes = 0;
+    friend bool operator==(const ObjectTotals&, const ObjectTotals&) = default;
+};
+
 struct RunStatus {
     std::string run;
     CommitMode mode = CommitMode::kExclusive;
@@ -30,20 +36,17 @@ struct RunStatus {
     std::optional<CommitSummary> head;  // absent: nothing was published yet
     std::int64_t head_age_ms = 0;
     bool expired = false;
-    bool joinable = false;  // there is a way to its state; else what joining reads is unknown
     std::uint64_t floor_seq = 0;
     std::vector<AnchorSummary> anchors;
     std::uint64_t merged_deltas = 0;
-    std::uint64_t stored_objects = 0;
-    std::uint64_t stored_bytes = 0;
-    std::uint64_t join_bytes = 0;  // what a late joiner would read now
-    std::uint64_t join_objects = 0;
+    std::optional<ObjectTotals> stored;  // absent: they were not counted
+    std::optional<ObjectTotals> join;    // what a late joiner would read now; absent: it cannot
     std::vector<ReplicaSummary> replicas;
     std::vector<std::string> branches;
     RunVerdict verdict;
 };
 
-/// `count_objects` lists the bucket; without it the stored sizes stay 0. Without `limits` nothing
+/// `count_objects` lists the bucket; without it `stored` stays absent. Without `limits` nothing
 /// is judged.
 Result<RunStatus> read_status(const Location& where, const RunOptions& options,
                               bool count_objects = true,

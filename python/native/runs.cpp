@@ -82,6 +82,9 @@ void bind_status(nb::module_& module) {
             "One of \"ok\", \"warning\", \"critical\".")
         .def_ro("text", &RunVerdict::text)
         .def_ro("concerns", &RunVerdict::concerns, "The worst first.");
+    nb::class_<ObjectTotals>(module, "ObjectTotals", "How many objects, and how large.")
+        .def_ro("objects", &ObjectTotals::objects)
+        .def_ro("bytes", &ObjectTotals::bytes);
     nb::class_<RunStatus>(module, "RunStatus", "A run at a glance.")
         .def_ro("run", &RunStatus::run)
         .def_prop_ro("single_writer",
@@ -96,10 +99,9 @@ void bind_status(nb::module_& module) {
         .def_ro("floor_seq", &RunStatus::floor_seq)
         .def_ro("anchors", &RunStatus::anchors)
         .def_ro("merged_deltas", &RunStatus::merged_deltas)
-        .def_ro("stored_objects", &RunStatus::stored_objects)
-        .def_ro("stored_bytes", &RunStatus::stored_bytes)
-        .def_ro("join_bytes", &RunStatus::join_bytes, "What a late joiner would read now.")
-        .def_ro("join_objects", &RunStatus::join_objects)
+        .def_ro("stored", &RunStatus::stored, "None: the objects were not counted.")
+        .def_ro("join", &RunStatus::join,
+                "What a late joiner would read now. None: no anchor leads to the newest step.")
         .def_ro("replicas", &RunStatus::replicas)
         .def_ro("branches", &RunStatus::branches)
         .def_ro("verdict", &RunStatus::verdict);

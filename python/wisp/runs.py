@@ -282,10 +282,14 @@ def _show_status(status: _native.RunStatus) -> list[tuple[str, str]]:
         shown.append(("head", f"step {status.head.step}, seq {status.head.seq}, {age} ago{stale}"))
     mode = "single writer" if status.single_writer else "exclusive"
     shown.append(("writers", f"{mode}, {'signed' if status.is_signed else 'unsigned'}"))
-    if status.stored_objects:
-        count = human_count(status.stored_objects)
-        shown.append(("stored", f"{human_bytes(status.stored_bytes)} in {count} objects"))
-    shown.append(("joining", f"{human_bytes(status.join_bytes)} in {status.join_objects} objects"))
+    if status.stored is not None:
+        count = human_count(status.stored.objects)
+        shown.append(("stored", f"{human_bytes(status.stored.bytes)} in {count} objects"))
+    if status.join is not None:
+        read = f"{human_bytes(status.join.bytes)} in {status.join.objects} objects"
+        shown.append(("joining", read))
+    elif status.head is not None:
+        shown.append(("joining", "cannot be done: no anchor leads to the newest step"))
     shown += [("anchor", f"step {a.step}, {human_bytes(a.bytes)}") for a in status.anchors]
     for replica in status.replicas:
         seen = human_seconds(max(replica.seen_ms, 0) / 1000)

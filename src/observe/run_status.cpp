@@ -24,14 +24,9 @@ constexpr std::size_t kPage = 1000;
 
 constexpr std::array kStoredPrefixes = {kAnchorsPrefix, kDeltasPrefix, kCommitsPrefix};
 
-struct Stored {
-    std::uint64_t objects = 0;
-    std::uint64_t bytes = 0;
-};
-
 /// What lies under a prefix, page by page.
-Result<Stored> stored_under(const Location& where, const std::string& prefix) {
-    Stored stored;
+Result<ObjectTotals> stored_under(const Location& where, const std::string& prefix) {
+    ObjectTotals stored;
     std::string after;
     for (;;) {
         WISP_ASSIGN(const auto page, where.store->list(prefix, after, kPage));
@@ -45,14 +40,15 @@ Result<Stored> stored_under(const Location& where, const std::string& prefix) {
 }
 
 Result<void> count_stored(const Location& where, RunStatus& status) {
-    return ordered_parallel<Stored>(
+    ObjectTotals& total = status.stored.emplace();
+    return ordered_parallel<ObjectTotals>(
         kStoredPrefixes.size(), kStoredPrefixes.size(),
         [&](std::uint64_t i, unsigned) {
             return stored_under(where, where.key(kStoredPrefixes[i]));
         },
-        [&](std::uint64_t, Stored stored) -> Result<void> {
-            status.stored_objects += stored.objects;
-            status.stored_bytes += stored.bytes;
+        [&](std::uint64_t, ObjectTotals stored) -> Result<void> {
+            total.objects += stored.objects;
+            total.bytes += stored.bytes;
             return {};
         });
 }
@@ -182,9 +178,7 @@ Result<RunStatus> read_status(const Location& given, const RunOptions& options, 
             if (anchor.base) joiner.base = anchor.base;
         }
         if (const auto plan = plan_fetch(manifest, joiner)) {
-            status.joinable = true;
-            status.join_bytes = plan->bytes;
-            status.join_objects = plan->objects;
+            status.join = {plan->objects, plan->bytes};
         }
     }
     WISP_ASSIGN(const auto replicas, replica_health(log, head, now));

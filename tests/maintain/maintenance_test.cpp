@@ -61,7 +61,7 @@ TEST_F(Maintenance, RetentionKeepsEveryStateFromTheFloorOn) {
     RetainOptions dry = at_once();
     dry.dry_run = true;
     const RetainReport planned = value_of(retain_run(run_, dry));
-    EXPECT_EQ(value_of(read_status(run_, {})).stored_objects, before.stored_objects);
+    EXPECT_EQ(value_of(read_status(run_, {})).stored, before.stored);
     const RetainReport report = value_of(retain_run(run_, at_once()));
     EXPECT_EQ(report.removed_objects, planned.removed_objects);
     EXPECT_GT(report.removed_objects, 10U);
