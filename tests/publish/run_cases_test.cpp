@@ -119,7 +119,7 @@ TEST_F(RunCases, AnAnchorIsDueWhenALateJoinerWouldReadMoreThanItHas) {
     for (int dense = 0; dense < 4; ++dense) {
         weights = random_tensor("w", Dtype::kBf16, {256, 256}, rng);
         anchors += publish() ? 1 : 0;
-        EXPECT_LT(value_of(read_status(run_, {})).join_bytes, 3 * weights.bytes.size());
+        EXPECT_LT(value_of(read_status(run_, {})).join.value().bytes, 3 * weights.bytes.size());
     }
     EXPECT_GE(anchors, 2);
     value_of(follow(*replica_).catch_up());
