@@ -136,8 +136,8 @@ def test_what_passing_tests_skipped_is_told_at_the_end(tmp_path):
     shutil.copy(TREE / "tools/untested.sh", tmp_path / "tools/untested.sh")
     told = run(tmp_path / "tools/untested.sh").splitlines()
     assert "NOT TESTED (release): tests/cli/test_a.py:7: needs root" in told
-    # And every test that pytest runs for ctest names what it skips.
-    calls = re.findall(r"-m pytest -q( -rs\b)?", (TREE / "CMakeLists.txt").read_text())
+    # And every test that pytest runs for ctest names what it skips, and last what failed.
+    calls = re.findall(r"-m pytest -q( -rsfE\b)?", (TREE / "CMakeLists.txt").read_text())
     assert len(calls) >= 5 and all(calls), calls
 
 
