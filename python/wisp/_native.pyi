@@ -359,6 +359,15 @@ class RunVerdict:
     def concerns(self) -> list[Concern]:
         """The worst first."""
 
+class ObjectTotals:
+    """How many objects, and how large."""
+
+    @property
+    def objects(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
 class RunStatus:
     """A run at a glance."""
 
@@ -398,17 +407,14 @@ class RunStatus:
     def merged_deltas(self) -> int: ...
 
     @property
-    def stored_objects(self) -> int: ...
+    def stored(self) -> ObjectTotals | None:
+        """None: the objects were not counted."""
 
     @property
-    def stored_bytes(self) -> int: ...
-
-    @property
-    def join_bytes(self) -> int:
-        """What a late joiner would read now."""
-
-    @property
-    def join_objects(self) -> int: ...
+    def join(self) -> ObjectTotals | None:
+        """
+        What a late joiner would read now. None: no anchor leads to the newest step.
+        """
 
     @property
     def replicas(self) -> list[ReplicaSummary]: ...
@@ -458,17 +464,14 @@ def read_status(where: Location, count_objects: bool = ..., trust: Trust = ...) 
 
 LOG2_BLOCK_ELEMENTS: int = ...
 
-class FoundShard:
-    """What one rank found to have changed."""
+class DeliveredShard:
+    """What one rank's part of a step came to."""
+
+    @property
+    def bytes(self) -> int: ...
 
     @property
     def changed_elements(self) -> int: ...
-
-    @property
-    def total_elements(self) -> int: ...
-
-    @property
-    def seconds(self) -> float: ...
 
 class ShardWriter:
     """One rank's blocks, coded and uploaded."""
@@ -484,14 +487,14 @@ class ShardWriter:
     def add(self, spans: Sequence[object]) -> None:
         """The bytes of the next spans."""
 
-    def finish(self) -> FoundShard: ...
+    def finish(self) -> None: ...
 
     def deliver(self, call: str) -> bytes: ...
 
     def advance(self, state: str) -> None: ...
 
     @property
-    def delivered_bytes(self) -> int:
+    def delivered(self) -> DeliveredShard:
         """What the last delivery of a step came to."""
 
     def drop(self) -> None: ...

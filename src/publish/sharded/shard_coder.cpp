@@ -111,6 +111,13 @@ Result<void> ShardCoder::create_file() {
     return {};
 }
 
+WrittenBlock ShardCoder::encode(const OwnBlock& block, std::span<const std::byte> old_block,
+                                BlockChanges changes, unsigned thread) {
+    return encode_changes(codec_, own_->tensor_of(block), block.range, old_block,
+                          with_old_bits(std::move(changes), old_block), own_->seed_of(block),
+                          workers_[thread]);
+}
+
 Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
                                      const std::vector<Bytes>& kept, ShardManifest& manifest) {
     WISP_TRY(create_file());
@@ -123,9 +130,7 @@ Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
         [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
             const OwnBlock& block = own_->blocks()[places[index]];
             const auto old_block = block.of(kept[block.span]);
-            return encode_changes(codec_, own_->tensor_of(block), block.range, old_block,
-                                  with_old_bits(found[index].changes, old_block),
-                                  own_->seed_of(block), workers_[thread]);
+            return encode(block, old_block, found[index].changes, thread);
         },
         [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
             manifest.touched_before += block.touched.before;
@@ -142,9 +147,13 @@ Result<void> ShardCoder::code_copies(const std::vector<Bytes>& kept, ShardManife
         blocks.size() - first, static_cast<unsigned>(workers_.size()),
         [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
             const OwnBlock& block = blocks[first + index];
-            return encode_block(codec_, own_->tensor_of(block), block.range,
-                                block.of(kept[block.span]), copy_of(block), own_->seed_of(block),
-                                workers_[thread]);
+            const auto old_block = block.of(kept[block.span]);
+            // By way of a list here, too: coded in one pass a block may come out in other bytes,
+            // and those of a file must not depend on which rank had how much memory.
+            Found found = find(block, old_block, copy_of(block), thread);
+            WrittenBlock written = encode(block, old_block, std::move(found.changes), thread);
+            written.old_state = found.old_state;
+            return written;
         },
         [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
             manifest.state += block.old_state;

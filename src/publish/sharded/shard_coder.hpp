@@ -57,6 +57,8 @@ class ShardCoder {
     /// Whether there is memory for everything from this block on.
     bool can_copy_from(std::size_t place);
     std::span<std::byte> copy_of(const OwnBlock& block) const;
+    WrittenBlock encode(const OwnBlock& block, std::span<const std::byte> old_block,
+                        BlockChanges changes, unsigned thread);
     Result<void> code_blocks(std::span<const MovedBlock> found, const std::vector<Bytes>& kept,
                              ShardManifest& manifest);
     Result<void> code_copies(const std::vector<Bytes>& kept, ShardManifest& manifest);
