@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a step stops vLLM: against a plain scatter, and against vLLM's own patch loader.
 
-A model of the shape of SmolLM2-135M with random weights has a random share of its elements moved to a
+A model of the shape of SmolLM2-135M, or another, with random weights has a random share of its elements moved to a
 neighbouring value per step, is published, and followed by a real vLLM engine in this process. The
 pause is what the engine measures, from stopped to running. For each step the same positions are
 also written by a plain index_copy_ per parameter, and the last step once more by
@@ -9,7 +9,7 @@ load_checkpoint_weight_patches. How long a commit takes until it is staged is he
 compare of two such states. With --behind the engine is moved only every so many steps. One line of
 JSON per run is added to bench/results/engines.jsonl.
 
-usage: bench/engine_pause.py [--steps N] [--layers N] [--share F] [--codec NAME] [--behind N] [--out FILE]
+usage: bench/engine_pause.py [--steps N] [--shape NAME] [--share F] [--codec NAME] [--behind N] [--out FILE]
 needs build/torch-venv and PYTHONPATH=build/release/python
 """
 
@@ -38,12 +38,17 @@ import wisp.vllm  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 
-def smollm2_shape(layers: int) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=layers,
-        num_attention_heads=9, num_key_value_heads=3, head_dim=64, tie_word_embeddings=True,
-        max_position_embeddings=512,
-    )  # fmt: skip
+SHAPES = {
+    "SmolLM2-135M": {
+        "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+        "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64,
+    },
+    "Qwen3-0.6B": {
+        "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
+}  # fmt: skip
 
 
 def change(model: Any, share: float, generator: torch.Generator) -> None:
@@ -122,7 +127,7 @@ def host_memory(link: Any) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--shape", choices=SHAPES, default="SmolLM2-135M")
     parser.add_argument("--share", type=float, default=0.0045)
     parser.add_argument("--codec", choices=("compact", "swift"), default="compact")
     parser.add_argument("--behind", type=int, default=1, help="steps between two moves")
@@ -137,7 +142,9 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
-    model = LlamaForCausalLM(smollm2_shape(options.layers)).to(torch.bfloat16)
+    model = LlamaForCausalLM(
+        LlamaConfig(**SHAPES[options.shape], tie_word_embeddings=True, max_position_embeddings=512)
+    ).to(torch.bfloat16)
     model.save_pretrained(folder / "served")
     publisher = wisp.Publisher(str(folder / "run"), model, codec=options.codec)
     publisher.publish(0)
@@ -174,7 +181,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     middle = statistics.median
     staging = middle([sum(p[name] for name in STAGING) for p in phases])
     result = {
-        "bench": "engine_pause", "codec": options.codec, "parameters": total, "changed": changed,
+        "bench": "engine_pause", "codec": options.codec, "shape": options.shape, "parameters": total, "changed": changed,
         "share": round(changed / total, 5), "steps": options.steps, "behind": options.behind,
         "pause_ms": round(1000 * middle(pauses), 3), "applied_ms": round(1000 * middle(applies), 3),
         "plain_scatter_ms": round(1000 * middle(plains), 3),
