@@ -118,6 +118,16 @@ WrittenBlock ShardCoder::encode(const OwnBlock& block, std::span<const std::byte
                           workers_[thread]);
 }
 
+Result<void> ShardCoder::write(std::size_t place, const WrittenBlock& block,
+                               ShardManifest& manifest) {
+    manifest.state += block.old_state;  // of a block that was listed: nothing, it is in there
+    manifest.touched_before += block.touched.before;
+    manifest.touched_after += block.touched.after;
+    manifest.blocks[place].bytes = block.encoded.coded.size();
+    manifest.blocks[place].changed = block.encoded.changed_elements;
+    return file_->append(block.encoded.coded);
+}
+
 Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
                                      const std::vector<Bytes>& kept, ShardManifest& manifest) {
     WISP_TRY(create_file());
@@ -132,11 +142,8 @@ Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
             const auto old_block = block.of(kept[block.span]);
             return encode(block, old_block, found[index].changes, thread);
         },
-        [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-            manifest.touched_before += block.touched.before;
-            manifest.touched_after += block.touched.after;
-            manifest.blocks[places[index]].bytes = block.encoded.coded.size();
-            return file_->append(block.encoded.coded);
+        [&](std::uint64_t index, WrittenBlock block) {
+            return write(places[index], block, manifest);
         });
 }
 
@@ -155,14 +162,8 @@ Result<void> ShardCoder::code_copies(const std::vector<Bytes>& kept, ShardManife
             written.old_state = found.old_state;
             return written;
         },
-        [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-            manifest.state += block.old_state;
-            manifest.touched_before += block.touched.before;
-            manifest.touched_after += block.touched.after;
-            ManifestBlock& entry = manifest.blocks[first + index];
-            entry.bytes = block.encoded.coded.size();
-            entry.changed = block.encoded.changed_elements;
-            return file_->append(block.encoded.coded);
+        [&](std::uint64_t index, WrittenBlock block) {
+            return write(first + index, block, manifest);
         });
 }
 

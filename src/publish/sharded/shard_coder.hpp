@@ -59,6 +59,7 @@ class ShardCoder {
     std::span<std::byte> copy_of(const OwnBlock& block) const;
     WrittenBlock encode(const OwnBlock& block, std::span<const std::byte> old_block,
                         BlockChanges changes, unsigned thread);
+    Result<void> write(std::size_t place, const WrittenBlock& block, ShardManifest& manifest);
     Result<void> code_blocks(std::span<const MovedBlock> found, const std::vector<Bytes>& kept,
                              ShardManifest& manifest);
     Result<void> code_copies(const std::vector<Bytes>& kept, ShardManifest& manifest);
