@@ -25,10 +25,10 @@ struct RelayReplicaOptions {
     /// For fetched files and whole states; a temporary folder when empty.
     std::filesystem::path scratch;
     /// Room for the words of these tensors, side by side as room_bytes_of() says. It stays until
-    /// the next call.
+    /// the next call, and may hold anything.
     std::function<Result<std::span<std::byte>>(std::span<const TouchedTensor>)> room;
     /// The indices are in the room: puts the words, as they are in state `at`, after them. The last
-    /// word of a tensor may be short, and is padded with zeros.
+    /// word of a tensor may be short: what is there of it already, zeros, stays.
     std::function<Result<void>(const StateDigest& at)> ask;
     /// Who was asked last, for errors.
     std::function<std::string()> asked;

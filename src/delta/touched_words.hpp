@@ -6,29 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/blocks.hpp"
-#include "codec/swift_decoder.hpp"
 #include "delta/delta_chain.hpp"
+#include "delta/touched_block.hpp"
 #include "wisp/result.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
-
-/// One block that a chain of deltas touches.
-struct TouchedBlock {
-    /// What one block or tile of a delta does to it; the decoder stands between positions and
-    /// values.
-    struct Part {
-        std::size_t delta = 0;
-        std::size_t delta_tensor = 0;  // in the delta's own order
-        std::size_t index = 0;         // of the block or tile in it
-        SwiftDecoder decoder;
-        std::vector<std::uint32_t> positions;
-    };
-    BlockRange range;
-    std::vector<Part> parts;           // in the order of the deltas
-    std::vector<std::uint32_t> words;  // that any part touches, from the block's first on
-};
 
 class TouchedWords {
   public:
