@@ -63,7 +63,7 @@ def change(model: Any, share: float, generator: torch.Generator) -> None:
 
 def plain_scatter(stage: Any) -> float:
     """The same positions, by the plainest means, in the same process: writes what is there."""
-    parts = [(s.flat, s.offsets, s.flat[s.offsets]) for s in stage._scatters]
+    parts = [(s.flat, s.offsets, s.flat[s.offsets]) for s in stage._scatters.values()]
     began = time.perf_counter()
     for flat, offsets, values in parts:
         flat.index_copy_(0, offsets, values)
@@ -104,12 +104,12 @@ def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
 def last_changes(follower: Any, feed: Any) -> list[tuple[Any, ...]]:
     from wisp.engine.feed.feed_files import read_move
 
-    shapes = {name: tuple(shape) for name, _, shape in feed.schema}
+    schema = {entry[0]: entry for entry in feed.schema}
     move = feed.moves[-1]
     return [
-        (name, shapes[name], torch.from_numpy(places.copy()),
+        (name, tuple(schema[name][2]), torch.from_numpy(places.astype("i8")),
          torch.from_numpy(bits.copy().view("i2")).view(torch.bfloat16))
-        for name, places, bits, _ in read_move(follower.link.folder, move, dict.fromkeys(shapes, 2))
+        for name, places, bits, _ in read_move(follower.link.folder, move, schema)
     ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@
 #include "reports.hpp"
 #include "revocable_replica.hpp"
 #include "runs.hpp"
+#include "told_move.hpp"
 #include "waking_clock.hpp"
 #include "wisp/control.hpp"
 #include "wisp/followed_folders.hpp"
@@ -118,7 +119,7 @@ class FollowSession {
             const auto entered = enter();
             if (!entered) return std::unexpected(entered.error());
             return tell_python("the target", [&] {
-                on_move_(move_list(move), move.to->step, move.back);
+                on_move_(ToldMove(&move).tensors(std::nullopt), move.to->step, move.back);
                 target_step_ = move.to->step;
             });
         };
@@ -156,7 +157,9 @@ class FollowSession {
         };
         options.on_move = [this](const ReplicaMove& move) {
             return tell_python("the target", [&] {
-                on_move_(move_list(move), move.to->step, move.to->seq, to_text(move.to->state));
+                tell_move(move, [&](const std::shared_ptr<ToldMove>& told) {
+                    on_move_(told, move.to->step, move.to->seq, to_text(move.to->state));
+                });
             });
         };
         hold_replica([&] { return open_memory_replica(options); });

@@ -1,206 +1,165 @@
-// Elements of an engine's memory by where a checkpoint has them: what wisp.engine does for each
-// changed element of each step, on CPUs.
+// Words of a state out of an engine's memory: what wisp.engine answers its feed with, on CPUs.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
+#include <array>
 #include <cstring>
-#include <span>
-#include <tuple>
+#include <deque>
 
-#include "arrays.hpp"
 #include "bindings.hpp"
-#include "calls.hpp"
+#include "element_memory.hpp"
 
 namespace wisp::python {
 namespace {
 
 using namespace nb::literals;
 
-constexpr std::size_t kAhead = 24;  // how far what is needed is asked for before it is
-
-/// load_plan.Piece: (size, stride in the checkpoint, stride in the target) by falling stride.
-struct PieceMap {
-    std::int64_t source = 0;
-    std::int64_t target = 0;
-    std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> dims;
-
-    std::int64_t end() const {
-        std::int64_t last = source;
-        for (const auto& [size, stride, step] : dims) last += (size - 1) * stride;
-        return last + 1;
-    }
-    /// Raises Invalid unless all of it lies in a target of so many elements.
-    void check_inside(std::size_t elements) const {
-        std::int64_t last = target;
-        for (const auto& [size, stride, step] : dims) last += (size - 1) * step;
-        if (target < 0 || last < 0 || static_cast<std::size_t>(last) >= elements) {
-            raise(Error{ErrorKind::kInvalid, "a piece leads out of its target"});
-        }
-    }
-    /// Where in the target an element of the checkpoint is; negative: not in this piece.
-    std::int64_t find(std::int64_t position) const {
-        std::int64_t rest = position - source;
-        std::int64_t offset = target;
-        if (rest < 0) return -1;
-        for (const auto& [size, stride, step] : dims) {
-            const std::int64_t at = stride == 1 ? rest : rest / stride;
-            if (at >= size) return -1;
-            offset += at * step;
-            rest -= at * stride;
-        }
-        return rest == 0 ? offset : -1;
-    }
-};
-
-/// Python's memory, read or written as elements of one type.
-class Held {
+/// What a stage will write to a target, ascending: walked along with offsets that mostly ascend.
+template <class T>
+class StagedElements {
   public:
-    Held(nb::handle object, bool writable) {
-        if (!buffer_.hold(object, writable)) {
-            raise(Error{ErrorKind::kInvalid, "what is gathered must lie in contiguous memory"});
+    StagedElements(std::span<const std::int64_t> offsets, std::span<const T> bits)
+        : offsets_(offsets), bits_(bits) {}
+
+    /// Puts what is staged of `count` elements from an offset on into `elements`.
+    void lay_over(std::int64_t offset, std::int64_t count, T* elements) {
+        if (offsets_.empty()) return;
+        seek(offset);
+        for (std::size_t i = at_; i < offsets_.size() && offsets_[i] < offset + count; ++i) {
+            elements[offsets_[i] - offset] = bits_[i];
         }
-    }
-    template <class T>
-    std::span<T> as() const {
-        const auto bytes = buffer_.bytes();
-        return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
     }
 
   private:
-    HeldBuffer buffer_;
+    /// To the first one at or past the offset: near where the last search ended, as a rule.
+    void seek(std::int64_t offset) {
+        if (at_ > 0 && offsets_[at_ - 1] >= offset) at_ = 0;
+        std::size_t step = 1;
+        while (at_ + step < offsets_.size() && offsets_[at_ + step] < offset) {
+            at_ += step;
+            step *= 2;
+        }
+        const auto end = std::min(at_ + step + 1, offsets_.size());
+        const auto found =
+            std::lower_bound(offsets_.begin() + static_cast<std::ptrdiff_t>(at_),
+                             offsets_.begin() + static_cast<std::ptrdiff_t>(end), offset);
+        at_ = static_cast<std::size_t>(found - offsets_.begin());
+    }
+    std::span<const std::int64_t> offsets_;
+    std::span<const T> bits_;
+    std::size_t at_ = 0;
 };
 
-/// Calls body(T{}) with the unsigned type of that width. Others may use the interpreter meanwhile.
-template <class Body>
-void with_width(std::size_t width, Body&& body) {
-    const Unlocked unlocked;
-    switch (width) {
-        case 1: return body(std::uint8_t{});
-        case 2: return body(std::uint16_t{});
-        case 4: return body(std::uint32_t{});
-        default: return body(std::uint64_t{});
-    }
-}
+/// Words of one tensor that lie, in part or whole, in one piece.
+struct WordJob {
+    PieceMap piece;
+    std::size_t width;
+    ElementBuffer memory;
+    ElementBuffer words;   // their numbers
+    ElementBuffer buffer;  // for them
+    ElementBuffer staged_offsets;
+    ElementBuffer staged_bits;
 
-/// Those of the ascending positions that lie in a piece: their offsets, and what goes with them.
-std::size_t locate(const PieceMap& piece, nb::handle positions, std::size_t width, nb::handle bits,
-                   nb::handle old_bits, nb::handle offsets_out, nb::handle bits_out,
-                   nb::handle old_out) {
-    const Held from(positions, false);
-    const Held new_from(bits, false);
-    const Held old_from(old_bits, false);
-    const Held to(offsets_out, true);
-    const Held new_to(bits_out, true);
-    const Held old_to(old_out, true);
-    const auto places = from.as<const std::int64_t>();
-    const auto offsets = to.as<std::int64_t>();
-    const bool has_room = offsets.size() >= places.size() &&
-                          new_to.as<std::byte>().size() >= places.size() * width &&
-                          new_from.as<const std::byte>().size() >= places.size() * width;
-    const std::size_t old_size = old_from.as<const std::byte>().size();
-    if (!has_room || (old_size != 0 && (old_size < places.size() * width ||
-                                        old_to.as<std::byte>().size() < places.size() * width))) {
-        raise(Error{ErrorKind::kInvalid, "there is less room than there are positions"});
-    }
-    std::size_t count = 0;
-    with_width(width, [&]<class T>(T) {
-        const auto new_in = new_from.as<const T>();
-        const auto old_in = old_from.as<const T>();
-        const auto new_bits = new_to.as<T>();
-        const auto old_kept = old_to.as<T>();
-        const auto first = static_cast<std::size_t>(std::ranges::lower_bound(places, piece.source) -
-                                                    places.begin());
-        const std::int64_t end = piece.end();
-        for (std::size_t i = first; i < places.size() && places[i] < end; ++i) {
-            const std::int64_t offset = piece.find(places[i]);
-            if (offset < 0) continue;
-            offsets[count] = offset;
-            new_bits[count] = new_in[i];
-            if (!old_in.empty()) old_kept[count] = old_in[i];
-            ++count;
+    explicit WordJob(nb::handle entry)
+        : piece(nb::cast<const PieceMap&>(entry[0])),
+          width(nb::cast<std::size_t>(entry[2])),
+          memory(entry[1], false),
+          words(entry[3], false),
+          buffer(entry[4], true),
+          staged_offsets(entry[5], false),
+          staged_bits(entry[6], false) {
+        piece.check_inside(memory.size() / width);
+        if (buffer.size() / 8 < words.size() / 4 ||
+            staged_bits.size() / width < staged_offsets.size() / 8) {
+            raise(Error{ErrorKind::kInvalid, "there is less room than there are words"});
         }
-    });
-    return count;
-}
-
-/// The elements of memory at offsets; false when one lies outside.
-bool take(nb::handle memory, std::size_t width, nb::handle offsets, nb::handle out) {
-    const Held from(memory, false);
-    const Held where(offsets, false);
-    const Held to(out, true);
-    const auto places = where.as<const std::int64_t>();
-    if (to.as<std::byte>().size() < places.size() * width) {
-        raise(Error{ErrorKind::kInvalid, "there is less room than there are offsets"});
     }
-    bool inside = true;
-    with_width(width, [&]<class T>(T) {
-        const auto elements = from.as<const T>();
-        const auto taken = to.as<T>();
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            if (i + kAhead < places.size()) {
-                __builtin_prefetch(elements.data() + places[i + kAhead]);
-            }
-            const auto place = static_cast<std::uint64_t>(places[i]);
-            if (place >= elements.size()) {
-                inside = false;
-                return;
-            }
-            taken[i] = elements[place];
-        }
-    });
-    return inside;
+};
+
+/// In a piece whose rows are whole words, the first element of a word speaks for the rest.
+bool has_whole_words(const PieceMap& piece, std::int64_t per_word) {
+    bool in_rows = piece.source % per_word == 0 && !piece.dims.empty();
+    for (std::size_t i = 0; i < piece.dims.size() && in_rows; ++i) {
+        const auto& [size, stride, step] = piece.dims[i];
+        in_rows = i + 1 < piece.dims.size() ? stride % per_word == 0
+                                            : stride == 1 && step == 1 && size % per_word == 0;
+    }
+    return in_rows;
 }
 
-/// Puts the elements of the words that lie in a piece into the room, one word of 8 bytes for each
-/// index. What lies in other pieces stays as it is.
-void fill_words(const PieceMap& piece, nb::handle memory, std::size_t width, nb::handle words,
-                nb::handle room) {
-    const Held from(memory, false);
-    const Held which(words, false);
-    const Held to(room, true);
-    const auto indices = which.as<const std::int32_t>();
+/// Some of a job's words. What lies in other pieces stays as it is in the buffer.
+template <class T>
+void fill_words(const WordJob& job, std::size_t first, std::size_t past) {
+    constexpr auto kPerWord = static_cast<std::int64_t>(8 / sizeof(T));
+    const auto indices = job.words.as<const std::int32_t>().first(past);
+    const auto elements = job.memory.as<const T>();
+    const auto out = job.buffer.as<T>();
+    const PieceMap& piece = job.piece;
     const std::int64_t end = piece.end();
-    piece.check_inside(from.as<const std::byte>().size() / width);
-    if (to.as<std::byte>().size() < indices.size() * 8) {
-        raise(Error{ErrorKind::kInvalid, "there is less room than there are words"});
-    }
-    with_width(width, [&]<class T>(T) {
-        constexpr std::int64_t kPerWord = 8 / sizeof(T);
-        const auto elements = from.as<const T>();
-        const auto out = to.as<T>();
-        // In a piece whose rows are whole words, the first element of a word speaks for the rest.
-        bool in_rows = piece.source % kPerWord == 0 && !piece.dims.empty();
-        for (std::size_t i = 0; i < piece.dims.size() && in_rows; ++i) {
-            const auto& [size, stride, step] = piece.dims[i];
-            in_rows = i + 1 < piece.dims.size() ? stride % kPerWord == 0
-                                                : stride == 1 && step == 1 && size % kPerWord == 0;
-        }
-        std::vector<std::int64_t> ahead(kAhead, -1);
-        const auto first = static_cast<std::size_t>(
-            std::ranges::lower_bound(indices, piece.source / kPerWord) - indices.begin());
-        const auto find = [&](std::size_t i) {
-            const bool there = i < indices.size() && indices[i] * kPerWord < end;
-            const std::int64_t offset = there ? piece.find(indices[i] * kPerWord) : -1;
-            if (offset >= 0) __builtin_prefetch(elements.data() + offset);
-            return offset;
-        };
-        for (std::size_t i = first; in_rows && i < std::min(first + kAhead, indices.size()); ++i) {
-            ahead[i % kAhead] = find(i);
-        }
-        for (std::size_t i = first; i < indices.size() && indices[i] * kPerWord < end; ++i) {
-            T* word = out.data() + i * kPerWord;
-            if (in_rows) {
-                const std::int64_t offset = ahead[i % kAhead];
-                ahead[i % kAhead] = find(i + kAhead);
-                if (offset >= 0) std::memcpy(word, elements.data() + offset, 8);
-                continue;
-            }
+    StagedElements<T> staged(job.staged_offsets.as<const std::int64_t>(),
+                             job.staged_bits.as<const T>());
+    const auto begin = static_cast<std::size_t>(
+        std::lower_bound(indices.begin() + static_cast<std::ptrdiff_t>(first), indices.end(),
+                         piece.source / kPerWord) -
+        indices.begin());
+    const auto is_here = [&](std::size_t i) { return i < past && indices[i] * kPerWord < end; };
+    if (!has_whole_words(piece, kPerWord)) {
+        for (std::size_t i = begin; is_here(i); ++i) {
             for (std::int64_t lane = 0; lane < kPerWord; ++lane) {
                 const std::int64_t offset = piece.find(indices[i] * kPerWord + lane);
-                if (offset >= 0) word[lane] = elements[static_cast<std::size_t>(offset)];
+                if (offset < 0) continue;
+                T element = elements[static_cast<std::size_t>(offset)];
+                staged.lay_over(offset, 1, &element);
+                out[i * kPerWord + static_cast<std::size_t>(lane)] = element;
             }
         }
+        return;
+    }
+    const bool is_run = piece.is_run();
+    const auto find = [&](std::size_t i) {
+        if (!is_here(i)) return std::int64_t{-1};
+        const std::int64_t position = indices[i] * kPerWord;
+        const std::int64_t offset =
+            is_run ? position - piece.source + piece.target : piece.find(position);
+        if (offset >= 0) __builtin_prefetch(elements.data() + offset);
+        return offset;
+    };
+    std::array<std::int64_t, kAhead> ahead;
+    for (std::size_t i = 0; i < kAhead; ++i) ahead[i] = find(begin + i);
+    std::size_t slot = 0;
+    for (std::size_t i = begin; is_here(i); ++i) {
+        const std::int64_t offset = ahead[slot];
+        ahead[slot] = find(i + kAhead);
+        slot = slot + 1 == kAhead ? 0 : slot + 1;
+        if (offset < 0) continue;
+        T* word = out.data() + i * kPerWord;
+        std::memcpy(word, elements.data() + offset, 8);
+        staged.lay_over(offset, kPerWord, word);
+    }
+}
+
+/// Puts the words that lie in pieces into their buffers: many tensors at once, on several threads.
+void fill_all(nb::iterable entries) {
+    constexpr std::size_t kUnit = 1U << 15;  // words
+    struct Unit {
+        const WordJob* job;
+        std::size_t first;
+        std::size_t past;
+    };
+    std::deque<WordJob> jobs;
+    std::vector<Unit> units;
+    for (const nb::handle entry : entries) {
+        const WordJob& job = jobs.emplace_back(entry);
+        const std::size_t count = job.words.size() / 4;
+        for (std::size_t at = 0; at < count; at += kUnit) {
+            units.push_back({&job, at, std::min(at + kUnit, count)});
+        }
+    }
+    const Unlocked unlocked;
+    for_each_job(units.size(), [&](std::size_t i) {
+        with_width(units[i].job->width, [&]<class T>(T) {
+            fill_words<T>(*units[i].job, units[i].first, units[i].past);
+        });
     });
 }
 
@@ -219,11 +178,11 @@ void bind_gathering(nb::module_& module) {
                 }
                 new (self) PieceMap{source, target, std::move(dims)};
             },
-            "source"_a, "target"_a, "dims"_a)
-        .def("locate", &locate, "positions"_a, "width"_a, "bits"_a, "old_bits"_a, "offsets_out"_a,
-             "bits_out"_a, "old_out"_a)
-        .def("fill_words", &fill_words, "memory"_a, "width"_a, "words"_a, "room"_a);
-    module.def("take_elements", &take, "memory"_a, "width"_a, "offsets"_a, "out"_a);
+            "source"_a, "target"_a, "dims"_a);
+    module.def("fill_words", &fill_all, "jobs"_a,
+               nb::sig("def fill_words(jobs: Iterable[object]) -> None"),
+               "Of (piece, memory, width, numbers of words, buffer, staged offsets, staged bits) "
+               "each: the words as they are in memory once what is staged is written to it.");
 }
 
 }  // namespace wisp::python

@@ -16,6 +16,9 @@ NB_MODULE(_native, module) {
     wisp::python::bind_sharding(module);
     wisp::python::bind_maintenance(module);
     wisp::python::bind_gathering(module);
+    wisp::python::bind_staging(module);
+    wisp::python::bind_scattering(module);
+    wisp::python::bind_told_move(module);
     wisp::python::bind_relay(module);
     wisp::python::bind_following(module);
     wisp::python::bind_publishing(module);

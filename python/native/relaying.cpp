@@ -12,7 +12,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "replica_view.hpp"
+#include "told_move.hpp"
 
 namespace wisp::python {
 namespace {
@@ -88,8 +88,10 @@ class RelayHooks {
     Result<void> move(const ReplicaMove& move) {
         return told([&] {
             buffer_.reset();  // nobody reads the room any more
-            calls_.move(move_list(move), move.to->step, move.to->seq, to_text(move.to->state),
-                        nb::make_tuple(move.moved_by.a, move.moved_by.b));
+            tell_move(move, [&](const std::shared_ptr<ToldMove>& told) {
+                calls_.move(told, move.to->step, move.to->seq, to_text(move.to->state),
+                            nb::make_tuple(move.moved_by.a, move.moved_by.b));
+            });
         });
     }
 

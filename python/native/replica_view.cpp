@@ -66,15 +66,6 @@ std::optional<std::string> overlap(const HostWeights& host, const Schema& schema
     return std::nullopt;
 }
 
-void append(std::vector<std::byte>& to, const std::vector<std::byte>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-}
-
-nb::object bytearray_of(const void* data, std::size_t size) {
-    return nb::steal(PyByteArray_FromStringAndSize(static_cast<const char*>(data),
-                                                   static_cast<Py_ssize_t>(size)));
-}
-
 }  // namespace
 
 const Weights& TakenState::weights() const {
@@ -127,33 +118,6 @@ Result<std::shared_ptr<MutableWeights>> select_target(std::shared_ptr<HostWeight
         return fail(ErrorKind::kInvalid, std::move(*clash));
     }
     return std::make_shared<SelectedWeights>(std::move(host), schema, std::move(indices));
-}
-
-nb::list move_list(const ReplicaMove& move) {
-    nb::list list;
-    const auto& blocks = *move.blocks;
-    const nb::list schema = schema_list(move.weights->schema());
-    for (std::size_t first = 0; first < blocks.size();) {
-        const std::size_t tensor = blocks[first].tensor;
-        std::vector<std::int64_t> positions;
-        std::vector<std::byte> old_bits;
-        std::vector<std::byte> new_bits;
-        for (; first < blocks.size() && blocks[first].tensor == tensor; ++first) {
-            const MovedBlock& block = blocks[first];
-            for (const std::uint32_t position : block.changes.positions) {
-                positions.push_back(static_cast<std::int64_t>(block.first_element + position));
-            }
-            append(old_bits, block.changes.old_bits);
-            append(new_bits, block.changes.new_bits);
-        }
-        if (move.back) std::swap(old_bits, new_bits);
-        const nb::handle info = schema[tensor];
-        list.append(nb::make_tuple(info[0], info[1], info[2],
-                                   bytearray_of(positions.data(), positions.size() * 8),
-                                   bytearray_of(new_bits.data(), new_bits.size()),
-                                   bytearray_of(old_bits.data(), old_bits.size())));
-    }
-    return list;
 }
 
 bool Gate::close() {

@@ -32,9 +32,6 @@ class TakenState {
 Result<std::shared_ptr<MutableWeights>> select_target(std::shared_ptr<HostWeights> host,
                                                       const Schema& schema, bool strict);
 
-/// [(name, dtype, shape, positions as int64 bytes, bits now, bits before), …], one per tensor.
-nb::list move_list(const ReplicaMove& move);
-
 /// Either readers hold it, or a move does.
 class Gate {
   public:

@@ -686,11 +686,27 @@ class PieceMap:
 
     def __init__(self, source: int, target: int, dims: Sequence[tuple[int, int, int]]) -> None: ...
 
-    def locate(self, positions: object, width: int, bits: object, old_bits: object, offsets_out: object, bits_out: object, old_out: object) -> int: ...
+def fill_words(jobs: Iterable[object]) -> None:
+    """
+    Of (piece, memory, width, numbers of words, buffer, staged offsets, staged bits) each: the words as they are in memory once what is staged is written to it.
+    """
 
-    def fill_words(self, memory: object, width: int, words: object, room: object) -> None: ...
+def stage_changes(targets: Iterable[object]) -> list[tuple[int, int, bool]]:
+    """
+    Each target is (width, elements, memory, base, groups, room): base and room are (offsets, new bits, old bits), a group is what one move changes, [(piece, places, new bits, old bits), …]. Fills the room with all changes, ascending; answers (how many, how many do not find what they should change, whether all said what that is).
+    """
 
-def take_elements(memory: object, width: int, offsets: object, out: object) -> bool: ...
+def scatter_elements(targets: Iterable[object]) -> None:
+    """
+    Writes the elements of (memory, width, offsets, bits) each; no offset twice.
+    """
+
+class ToldMove:
+    """A proven move; valid while it is being told."""
+
+    def tensors(self, names: Sequence[str] | None = None) -> list[tuple[str, str, tuple[int, ...], bytearray, bytearray, bytearray]]: ...
+
+    def write(self, path: str, with_old: bool) -> list[tuple[str, int]]: ...
 
 class HeldSlices:
     """What is held of tensors: name -> [(first, [(size, stride), …]), …]."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -25,7 +25,13 @@ _Reader = Callable[[object], object]
 
 def encode(message: DataclassInstance) -> bytes:
     """A message in one line, without the end of it."""
-    return json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
+    told = {"message": type(message).__name__, **_told(message)}
+    return json.dumps(told, default=_told).encode()
+
+
+def _told(message: DataclassInstance) -> dict[str, object]:
+    """As it is: asdict() would copy every entry of every list, one by one."""
+    return {field.name: getattr(message, field.name) for field in fields(message)}
 
 
 def decode(data: bytes, kind: type[T]) -> T:

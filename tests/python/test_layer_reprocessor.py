@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -164,7 +165,7 @@ def test_steps_reach_what_is_served(habit: str) -> None:
             if name in plan.opaque:
                 touched.update(plan.opaque[name])
             else:
-                stage.put(name, places, bits(flat[places]), old)
+                stage.put(name, places.numpy(), bits(flat[places]).numpy(), old.numpy())
         assert touched == (set() if is_moved else {"0.up", "0.gate"})  # the touched layer only
         stage.put_writes(loader.capture(plan, [(n, now[n]) for n in sorted(touched)]))
         stage.seal()
@@ -293,7 +294,7 @@ def test_copies_that_only_the_engine_can_make_are_made_anew() -> None:
     plan = loading.learn([], [(name, t.dtype, tuple(t.shape)) for name, t in now.items()])
     stage = Stage(plan)
     for name in ("1.up", "norm"):
-        stage.put(name, torch.tensor([3]), torch.tensor([7], dtype=torch.int16))
+        stage.put(name, np.array([3]), np.array([7], np.int16))
     loading.written(stage.seal().touched)
     assert again == [1]
 

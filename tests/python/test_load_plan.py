@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -125,7 +126,7 @@ def test_single_elements_go_where_the_loader_puts_them() -> None:
             flat = now[name].view(-1)
             places = torch.randperm(flat.numel(), generator=made)[: 1 + flat.numel() // 5].sort()[0]
             flat[places] = torch.randn(len(places), generator=made).to(BF16)
-            stage.put(name, places, bits(flat[places]))
+            stage.put(name, places.numpy(), bits(flat[places]).numpy())
         stage.seal().switch()
         expected = FusedModel()
         expected.load_weights(now.items())
@@ -138,8 +139,8 @@ def test_of_several_moves_the_last_one_counts() -> None:
     plan = plan_of(model)
     stage = Stage(plan)
     places = torch.tensor([40, 41, 50])
-    stage.put("q", places, torch.tensor([1, 2, 3], dtype=torch.int16))
-    stage.put("q", places[1:], torch.tensor([7, 8], dtype=torch.int16))
+    stage.put("q", places.numpy(), np.array([1, 2, 3], np.int16))
+    stage.put("q", places[1:].numpy(), np.array([7, 8], np.int16))
     stage.seal()
     assert stage.elements == 3
     stage.switch()

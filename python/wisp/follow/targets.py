@@ -31,7 +31,7 @@ _SHOWN = 5
 
 #: One tensor of a move, as the library tells it: (name, dtype, shape, positions, new bits, old
 #: bits).
-MovedTensor = tuple[str, str, tuple[int, ...], bytes, bytes, bytes]
+MovedTensor = tuple[str, str, tuple[int, ...], bytearray, bytearray, bytearray]
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class SharedTarget(ABC):
         """The memory holds this whole state."""
 
     @abstractmethod
-    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
+    def move(self, move: _native.ToldMove, step: int, seq: int, state: str) -> None:
         """The memory has changed at these places."""
 
 
@@ -231,7 +231,7 @@ class RelayTarget(ABC):
 
     @abstractmethod
     def move(
-        self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
+        self, move: _native.ToldMove, step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
         """A step is proven, and changes these places, and the digest of what is held."""
 

@@ -3,7 +3,7 @@
 The folder belongs to one user and one run. `state-N.safetensors` holds the newest proven state,
 `move-N` what changed on the way to it, `turn` is locked by the feed while it writes the state and
 by readers while they read it whole; it holds the state's number, 0 while it is written. Positions
-are int64, bits have the width of their elements.
+are uint32 (int64 in a tensor of 2^32 elements or more), bits have the width of their elements.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import mmap
 import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ... import _native
 from ...errors import InvalidError, UnavailableError
-from ...follow.targets import UNSIGNED, MovedTensor, element_width
+from ...follow.targets import UNSIGNED, element_width
 from ...tensors import TensorEntry
 from .feed_messages import Move
 
@@ -210,23 +212,16 @@ class MappedState:
 
 
 def write_move(
-    folder: Path, file: str, entries: Iterable[MovedTensor], *, with_old: bool = False
+    folder: Path, file: str, move: _native.ToldMove, *, with_old: bool = False
 ) -> tuple[tuple[str, int], ...]:
-    """Entries as a follower tells them; gives what Move.tensors is to be."""
-    told: list[tuple[str, int]] = []
-    with open(folder / f".{file}", "wb") as out:
-        for name, _, _, positions, bits, old_bits in entries:
-            out.write(positions)
-            for part in (bits, old_bits) if with_old else (bits,):
-                out.write(part)
-                out.write(b"\0" * (-len(part) % 8))
-            told.append((name, len(positions) // 8))
+    """Gives what Move.tensors is to be."""
+    told = move.write(str(folder / f".{file}"), with_old)
     os.rename(folder / f".{file}", folder / file)
     return tuple(told)
 
 
 def read_move(
-    folder: Path, move: Move, widths: dict[str, int]
+    folder: Path, move: Move, schema: Mapping[str, TensorEntry]
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
     """(name, positions, new and old bits as unsigned integers). FileNotFoundError: it was let go.
 
@@ -236,12 +231,15 @@ def read_move(
     length = path.stat().st_size
     if length == 0:
         return
-    data = np.memmap(path, np.uint8, "r+", shape=(length,))
+    data = map_at_once(path)
     at = 0
     for name, count in move.tensors:
-        width = widths[name]
+        _, dtype, shape = schema[name]
+        width = element_width(dtype)
+        places = np.uint32 if math.prod(shape) < 1 << 32 else np.int64
         parts = []
-        for size in (8, width, width) if move.has_old else (8, width):
+        sizes = (np.dtype(places).itemsize, width)
+        for size in (*sizes, width) if move.has_old else sizes:
             end = at + size * count
             if end > length:
                 raise InvalidError(f"{path} is shorter than it was said to be")
@@ -249,7 +247,7 @@ def read_move(
             at = end + -end % 8
         kind = UNSIGNED[width]
         old = parts[2].view(kind) if move.has_old else None
-        yield name, parts[0].view(np.int64), parts[1].view(kind), old
+        yield name, parts[0].view(places), parts[1].view(kind), old
 
 
 def map_at_once(path: Path) -> np.ndarray:

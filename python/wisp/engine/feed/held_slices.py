@@ -75,6 +75,11 @@ class HostSlices:
         """What is kept in the memory of the host."""
         return sum(bits.nbytes for _, bits in self._edges.values())
 
+    @property
+    def edge_names(self) -> list[str]:
+        """The tensors of which some is kept."""
+        return [*self._edges]
+
     def words(self) -> list[tuple[str, np.ndarray]]:
         """All words of all tiles, some of a tensor at a time."""
         found = []

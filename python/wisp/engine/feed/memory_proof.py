@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -79,8 +78,8 @@ class MemoryProof:
         yield batch
 
     def _add(self, batch: _Batch, groups: list[EngineRanks]) -> str | None:
-        file = f"gather-all-{time.time_ns()}"
-        buffer = self._ranks.buffer(file, sum(8 * count for _, _, count in batch))
+        buffer = self._ranks.buffer(sum(8 * count for _, _, count in batch))
+        buffer[:] = 0
         wanted: dict[EngineRanks, list[tuple[str, int, int, int]]] = {}
         failed = None
         at = 0
@@ -96,8 +95,7 @@ class MemoryProof:
                 wanted.setdefault(group, []).append((name, first, count, at))
             at += 8 * count
         if failed is None:
-            failed = self._ranks.fill_and_compare(self._state, file, wanted, self._differing)
-        self._ranks.remove(file)
+            failed = self._ranks.fill_and_compare(self._state, wanted, self._differing)
         if failed is not None:
             return failed
         at = 0
@@ -109,8 +107,8 @@ class MemoryProof:
     def _add_slices(self, slices: HostSlices, groups: list[EngineRanks]) -> str | None:
         """All words that this host needs."""
         for name, words in slices.words():
-            file = f"gather-all-{time.time_ns()}"
-            data = self._ranks.buffer(file, buffer_bytes(words.size))
+            data = self._ranks.buffer(buffer_bytes(words.size))
+            data[:] = 0
             data[: 4 * words.size].view(np.int32)[:] = words
             buffer = data[index_bytes(words.size) :]
             group = next((g for g in groups if name in g.covered), None)
@@ -122,8 +120,7 @@ class MemoryProof:
             else:
                 slices.fill(name, words, buffer)
                 wanted = {group: [(name, -1, words.size, 0)]}
-                failed = self._ranks.fill_and_compare(self._state, file, wanted, self._differing)
-            self._ranks.remove(file)
+                failed = self._ranks.fill_and_compare(self._state, wanted, self._differing)
             if failed is not None:
                 return failed
             self._sum(slices.digest(name, words, buffer))

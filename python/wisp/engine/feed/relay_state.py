@@ -19,7 +19,7 @@ import numpy as np
 
 from ... import _native
 from ...errors import UnavailableError
-from ...follow.targets import MovedTensor, RelayTarget
+from ...follow.targets import RelayTarget
 from ...tensors import TensorEntry
 from .feed_files import WriterTurn, write_move
 from .feed_messages import Coming, Gather, Part, Verified
@@ -67,12 +67,12 @@ class RelayState(RelayTarget):
         self.turn = turn
         self._folder = folder
         self._ranks = ranks
+        self._tell = tell
         self._kept = KeptTensors(folder, turn)
         self._gather = RankGather(folder, ranks, tell, self._go_on)
         self._gathering = threading.Lock()
         self._join = JoinParts(ranks, tell, self._go_on)
         self._fetched: StateParts | None = None  # of the state that is on its way; None: all
-        self._number = 0
         self._since: set[str] = set()  # states since the whole one
         self._touched: list[tuple[int, int]] = []
         self._buffer: np.ndarray = np.empty(0, np.uint8)
@@ -131,24 +131,18 @@ class RelayState(RelayTarget):
         """Nothing of it is left."""
         self.remove_whole()
         self._kept.clear()
-        for path in self._folder.glob("gather-*"):
-            path.unlink()
+        self._gather.close()
 
     # What the follower calls, on its thread.
 
     def room(self, touched: list[tuple[int, int]]) -> np.ndarray:
         self._touched = touched
-        self._number += 1
-        size = sum(buffer_bytes(words) for _, words in touched)
-        self._buffer = self._gather.buffer(f"gather-{self._number}", size)
+        self._buffer = self._gather.buffer(sum(buffer_bytes(words) for _, words in touched))
         return self._buffer
 
     def ask(self, state: str) -> None:
-        try:
-            with self._gathering:
-                self._ask(state)
-        finally:
-            self._gather.remove(f"gather-{self._number}")
+        with self._gathering:
+            self._ask(state)
 
     def asked(self) -> str:
         ranks = self._gather.asked
@@ -204,15 +198,15 @@ class RelayState(RelayTarget):
         return sum(8 * words_in(entry) for entry in self.schema)
 
     def move(
-        self, entries: list[MovedTensor], step: int, seq: int, state: str, by: tuple[int, int]
+        self, move: _native.ToldMove, step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
         self._buffer = np.empty(0, np.uint8)
         with self._gathering:
-            self._kept.move(entries)
+            self._kept.move(move.tensors([*self._kept.names]))
             if self._slices is not None:
-                self._slices.move(entries, by)
+                self._slices.move(move.tensors(self._slices.edge_names), by)
             self._state = state
-        self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries, with_old=True)
+        self.moved = write_move(self._folder, f"move-{self.serial + 1}", move, with_old=True)
         self._since.add(state)
 
     def release(self, whole: bool) -> None:
@@ -278,7 +272,7 @@ class RelayState(RelayTarget):
                 raise RejoinError("tensors are held by no engine any more")
             # Somebody who is stopped is not waited for as long as there are others.
             patience = _ANSWER if len(groups) > len(wanted) else None
-            failed = self._gather.fill(state, f"gather-{self._number}", wanted, patience)
+            failed = self._gather.fill(state, wanted, patience)
             if failed is None:
                 return
             _log.info("asking again: %s", failed)
@@ -354,5 +348,9 @@ class RelayState(RelayTarget):
             if self._slices is not None:
                 known = self._ranks.groups_at(state, self.schema, self._slices.parts)
                 groups = [group for group in known if label in group.labels]
-            proof = MemoryProof(self._gather, self.schema, self._kept, state)
-            return proof.prove(label, groups, self._slices)
+            ranks = RankGather(self._folder, self._ranks, self._tell, self._go_on)
+            try:
+                proof = MemoryProof(ranks, self.schema, self._kept, state)
+                return proof.prove(label, groups, self._slices)
+            finally:
+                ranks.close()

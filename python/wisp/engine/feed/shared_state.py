@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ... import _native
-from ...follow.targets import MovedTensor, SharedTarget, element_width
+from ...follow.targets import SharedTarget, element_width
 from ...tensors import TensorEntry
 from .feed_files import WriterTurn, state_layout, write_move
 
@@ -62,8 +62,8 @@ class SharedState(SharedTarget):
     def adopt(self, step: int, seq: int, state: str) -> None:
         self.adopted = True
 
-    def move(self, entries: list[MovedTensor], step: int, seq: int, state: str) -> None:
-        self.moved = write_move(self._folder, f"move-{self.serial + 1}", entries)
+    def move(self, move: _native.ToldMove, step: int, seq: int, state: str) -> None:
+        self.moved = write_move(self._folder, f"move-{self.serial + 1}", move)
 
     def release(self, whole: bool) -> None:
         """Readers may look again. A write that was begun and not told of leaves no state."""

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ... import _native
 from ..feed.feed_files import inside, map_at_once
 from ..feed.feed_messages import Gather, Part
 from ..plan.load_plan import LoadPlan, Piece, Target
 from ..stage.stage import Stage
 
-__all__ = ["fill", "parts_of"]
+__all__ = ["WordGather", "parts_of"]
 
 _INTEGERS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -32,43 +33,62 @@ def parts_of(plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
     return found
 
 
-def fill(plan: LoadPlan, stage: Stage | None, asked: Gather, folder: Path) -> int:
-    """Puts what this rank holds of the words into the file, or compares it with what is there.
+class WordGather:
+    """Answers questions of a feed out of `folder`. One at a time."""
 
-    stage: what leads from memory to the state that is asked for; None: it is in memory.
-    How many words differ, if it was to compare; those that it holds twice count twice.
-    """
-    differing = 0
-    data = map_at_once(inside(folder, asked.file))
-    for name, first, count, at in asked.tensors:
-        if first < 0:
-            words = data[at : at + 4 * count].view(np.int32)
-            at += -(-4 * count // 8) * 8
-        else:
-            words = np.arange(first, first + count, dtype=np.int32)
-        buffer = data[at : at + 8 * count]
-        held: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
-        for piece in plan.pieces.get(name, ()):
-            part = (piece.source_offset, tuple(dim[:2] for dim in piece.dims))
-            if asked.only_compare:
-                mine = buffer.copy()
-                _fill_piece(plan, stage, piece, words, mine)
-                differing += int(np.count_nonzero(mine.view(np.int64) != buffer.view(np.int64)))
-            elif part not in held:  # tied weights may be in two places
-                _fill_piece(plan, stage, piece, words, buffer)
-                held.add(part)
-    return differing
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = ""
+        self._data = np.empty(0, np.uint8)
+
+    def fill(self, plan: LoadPlan, stage: Stage | None, asked: Gather) -> int:
+        """Puts what this rank holds of the words into the file, or compares it with what is there.
+
+        stage: what leads from memory to the state that is asked for; None: it is in memory.
+        How many words differ, if it was to compare; those that it holds twice count twice.
+        """
+        differing = 0
+        data = self._map(asked.file)
+        jobs: list[object] = []
+        for name, first, count, at in asked.tensors:
+            if first < 0:
+                words = data[at : at + 4 * count].view(np.int32)
+                at += -(-4 * count // 8) * 8
+            else:
+                words = np.arange(first, first + count, dtype=np.int32)
+            buffer = data[at : at + 8 * count]
+            held: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
+            for piece in plan.pieces.get(name, ()):
+                part = (piece.source_offset, tuple(dim[:2] for dim in piece.dims))
+                if asked.only_compare:
+                    mine = buffer.copy()
+                    _native.fill_words(_fill_piece(plan, stage, piece, words, mine))
+                    differing += int(np.count_nonzero(mine.view(np.int64) != buffer.view(np.int64)))
+                elif part not in held:  # tied weights may be in two places
+                    jobs += _fill_piece(plan, stage, piece, words, buffer)
+                    held.add(part)
+        _native.fill_words(jobs)
+        return differing
+
+    def _map(self, file: str) -> np.ndarray:
+        """A feed asks with the same file again and again, as long as it is large enough."""
+        if file != self._file:
+            self._file, self._data = file, map_at_once(inside(self._folder, file))
+        return self._data
 
 
 def _fill_piece(
     plan: LoadPlan, stage: Stage | None, piece: Piece, indices: np.ndarray, buffer: np.ndarray
-) -> None:
+) -> list[object]:
+    """Does it, or says what is left to do, for _native.fill_words."""
     target = plan.targets[piece.target]
     per = 8 // target.width
-    staged = stage if stage is not None and piece.target in stage.touched else None
-    if staged is None and target.layout is None and target.flat.device.type == "cpu":
-        piece.native.fill_words(target.flat.numpy(), target.width, indices, buffer)
-        return
+    staged = stage if stage is not None and stage.changes(piece.target) else None
+    is_plain = target.layout is None and target.flat.device.type == "cpu"
+    if is_plain and (staged is None or not staged.has_rows(piece.target)):
+        over = staged.staged(piece.target) if staged is not None else None
+        changes = (None, None) if over is None else (over.offsets.numpy(), over.new.numpy())
+        return [(piece.native, target.flat.numpy(), target.width, indices, buffer, *changes)]
     words = torch.from_numpy(indices).to(torch.int64)
     whole = _in_words(piece, per)
     lanes = torch.arange(per)
@@ -92,6 +112,7 @@ def _fill_piece(
         into.copy_(bits)
     else:
         into[kept] = bits.cpu()
+    return []
 
 
 def _read(target: Target, staged: Stage | None, index: int, offsets: torch.Tensor) -> torch.Tensor:

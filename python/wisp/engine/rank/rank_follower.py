@@ -32,7 +32,7 @@ from ..plan.draft_loader import Draft
 from ..plan.load_plan import Layout, Loader, LoadPlan
 from ..plan.load_recorder import LearningLoader
 from ..stage.stage import Stage
-from .gather import fill, parts_of
+from .gather import WordGather, parts_of
 from .rank_plan import RankPlan
 from .rank_vote import Served, Share, Vote, number_of, refuse
 from .stage_builder import StageBuilder
@@ -87,6 +87,7 @@ class RankFollower:
             tied=tied, allowed=allowed, draft=draft, consumed=consumed,
         )  # fmt: skip
         self._builder = StageBuilder(link, self._plans)
+        self._words = WordGather(link.folder)
         self._told_plan: LoadPlan | None = None  # that the feed knows of
         self._answered = 0  # the number of the last Coming
         self._lock = threading.Condition()
@@ -254,7 +255,7 @@ class RankFollower:
             if plan is None or not (in_memory or asked.state in stages):
                 raise UnavailableError("it does not stand at that state any more")
             stage = None if in_memory else stages[asked.state]
-            differing = fill(plan, stage, asked, self.link.folder)
+            differing = self._words.fill(plan, stage, asked)
             with self._lock:
                 if self._turns == turns:
                     return differing

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ...follow.targets import element_width
 from ..feed.feed_files import MappedState, read_move
 from ..feed.feed_link import FeedLink, FeedState
 from ..feed.feed_messages import Move, Part
@@ -117,21 +116,19 @@ class StageBuilder:
         from_memory: the moves begin where memory and `stage` are.
         """
         plan = stage.plan
-        widths = {name: element_width(dtype) for name, dtype, _ in feed.schema}
+        schema = {entry[0]: entry for entry in feed.schema}
         touched: set[str] = set()
         twins = self._plans.coverage.twins
         for move in moves:
+            stage.next_move()
             tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-            for name, positions, bits, old in read_move(self._link.folder, move, widths):
+            for name, positions, bits, old in read_move(self._link.folder, move, schema):
                 if name in twins or name in twins.values():
                     tied[name] = (positions, bits)
                 if name in plan.opaque:
                     touched.update(plan.opaque[name])
                 else:
-                    stage.put(
-                        name, torch.from_numpy(positions), _signed(bits),
-                        _signed(old) if old is not None and from_memory else None,
-                    )  # fmt: skip
+                    stage.put(name, positions, bits, old if from_memory else None)
             for name, twin in twins.items():
                 if not _move_alike(tied.get(name), tied.get(twin)):
                     raise _UnlikeError(name)

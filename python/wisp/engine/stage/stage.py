@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from ... import _native
 from ...errors import WrongBaseError
-from ..plan.load_plan import LoadPlan, Piece, Write
+from ..plan.load_plan import LoadPlan, Piece, Target, Write
 
 __all__ = ["Stage", "Write"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DENSE = 8  # from one element in so many on, a run of rows is written whole
 
+#: Changes of one tensor: (piece, positions, new bits, old bits if known); without a piece offsets
+#: in the target instead of positions.
+_Part = tuple[_native.PieceMap | None, np.ndarray, np.ndarray, np.ndarray | None]
+
 
 @dataclass
 class _Scatter:
+    """Changes of one target by ascending offset, in its device's memory."""
+
     target: int
     flat: torch.Tensor
     offsets: torch.Tensor
     new: torch.Tensor
     old: torch.Tensor
-
-    def write(self, values: torch.Tensor) -> None:
-        if self.flat.device.type == "cpu":
-            # Half the time of index_copy_ there.
-            self.flat.numpy()[self.offsets.numpy()] = values.numpy()
-        else:
-            self.flat.index_copy_(0, self.offsets, values)
 
 
 @dataclass
@@ -42,13 +42,6 @@ class _Rows:
 
 
 @dataclass
-class _Part:
-    offsets: torch.Tensor
-    values: torch.Tensor
-    expected: torch.Tensor | None = None  # what must be there now
-
-
-@dataclass
 class Stage:
     """Changes of a model's memory on one rank: put in, sealed, then switched to, or back from.
 
@@ -57,42 +50,70 @@ class Stage:
 
     plan: LoadPlan
     elements: int = 0
-    _pending: dict[int, list[_Part]] = field(default_factory=dict)
-    _scatters: list[_Scatter] = field(default_factory=list)
+    #: By target and move.
+    _pending: dict[int, dict[int, list[_Part]]] = field(default_factory=dict)
+    _scatters: dict[int, _Scatter] = field(default_factory=dict)
     _rows: list[_Rows] = field(default_factory=list)
+    _move: int = 0
+    _base: dict[int, _Scatter] = field(default_factory=dict)
 
     @classmethod
     def beyond(cls, stage: Stage) -> Stage:
         """For a state beyond one that is staged: begins with all that leads there."""
         made = cls(stage.plan, _rows=list(stage._rows))
         made.elements = sum(rows.new.numel() for rows in made._rows)
-        for scatter in stage._scatters:
-            part = _Part(scatter.offsets, scatter.new, scatter.old)
-            made._pending.setdefault(scatter.target, []).append(part)
+        made._base = stage._scatters
         return made
+
+    def next_move(self) -> None:
+        """What is put in from here on may change what was put in before."""
+        self._move += 1
 
     def put(
         self,
         name: str,
-        positions: torch.Tensor,
-        bits: torch.Tensor,
-        old_bits: torch.Tensor | None = None,
+        positions: np.ndarray,
+        bits: np.ndarray,
+        old_bits: np.ndarray | None = None,
     ) -> None:
         """New bits at ascending positions of a tensor of the checkpoint that has a manifest.
 
         old_bits: what is there before; seal() holds memory to it, where nothing was put in before.
+        The arrays are read by seal().
         """
         for piece in self.plan.pieces.get(name, ()):
-            offsets, new, old = _locate(piece, positions, bits, old_bits)
-            if offsets.numel() == 0:
-                continue
-            # What stands in whole rows is not what is in memory.
-            if any(rows.target == piece.target for rows in self._rows):
-                old = None
             target = self.plan.targets[piece.target]
-            new = self.plan.convert(new, name, piece)
-            old = None if old is None else self.plan.convert(old, name, piece)
-            self._put(piece.target, target.place(offsets), new, old)
+            # What stands in whole rows is not what is in memory.
+            in_rows = any(rows.target == piece.target for rows in self._rows)
+            old = None if in_rows else old_bits
+            if piece.function is None and self.plan.dtypes[name] == target.dtype:
+                if target.layout is None:
+                    self._add(piece.target, (piece.native, positions, bits, old))
+                    continue
+            self._put_converted(name, piece, positions, bits, old)
+
+    def _put_converted(
+        self,
+        name: str,
+        piece: Piece,
+        positions: np.ndarray,
+        bits: np.ndarray,
+        old: np.ndarray | None,
+    ) -> None:
+        """Where elements are computed, rounded, or in another order."""
+        where = torch.from_numpy(positions.astype(np.int64))
+        first, last, offsets, kept = piece.locate(where)
+        if offsets.numel() == 0:
+            return
+
+        def converted(values: np.ndarray) -> np.ndarray:
+            found = _signed(values)[first:last]
+            found = found if kept is None else found[kept]
+            return np.asarray(self.plan.convert(found, name, piece).cpu().numpy())
+
+        places = self.plan.targets[piece.target].place(offsets)
+        before = None if old is None else converted(old)
+        self._add(piece.target, (None, places.cpu().numpy(), converted(bits), before))
 
     def put_whole(self, name: str, bits: torch.Tensor) -> None:
         """All of a tensor that has a manifest; what the rank holds already costs nothing."""
@@ -114,6 +135,7 @@ class Stage:
 
         everything: also what is in memory already, since another value may have been put in.
         """
+        self.next_move()
         for index, view, values in writes:
             target = self.plan.targets[index]
             integers = _INTEGERS[target.width]
@@ -126,34 +148,81 @@ class Stage:
                     places.add_(along.to(places.device), alpha=step)
                 self._put(index, target.place(places), wanted[mask])
 
-    def _put(
-        self,
-        index: int,
-        offsets: torch.Tensor,
-        values: torch.Tensor,
-        expected: torch.Tensor | None = None,
-    ) -> None:
-        self._pending.setdefault(index, []).append(_Part(offsets, values, expected))
+    def _put(self, index: int, offsets: torch.Tensor, values: torch.Tensor) -> None:
+        self._add(index, (None, offsets.cpu().numpy(), values.cpu().numpy(), None))
+
+    def _add(self, index: int, part: _Part) -> None:
+        self._pending.setdefault(index, {}).setdefault(self._move, []).append(part)
 
     def seal(self) -> Stage:
         """Merges what was put in and keeps what is there now; no further put() after it.
 
         WrongBaseError: what is there now is not what it must be.
         """
-        for index, parts in self._pending.items():
-            flat = self.plan.targets[index].flat
-            offsets, values, expected = _merged(parts, flat.device)
-            old = _take(flat, offsets)
-            if expected is not None and not torch.equal(old, expected):
+        for index, base in self._base.items():
+            if index not in self._pending:
+                self._keep(base)
+        room = _Room(sum(self._room_bytes(index) for index in self._pending))
+        columns = {index: self._columns(index, room) for index in self._pending}
+        jobs = [self._job(index, columns[index]) for index in self._pending]
+        found = _native.stage_changes(jobs)
+        for index, (count, differing, knows_old) in zip(self._pending, found, strict=True):
+            target = self.plan.targets[index]
+            offsets, new, old = (torch.from_numpy(part[:count]) for part in columns[index])
+            if not _is_host(target):
+                device = target.flat.device
+                offsets, new, expected = offsets.to(device), new.to(device), old.to(device)
+                old = target.flat[offsets]
+                differing = int((old != expected).sum()) if knows_old else 0
+            if differing:
                 raise WrongBaseError(
-                    f"{int((old != expected).sum())} elements of '{self.plan.targets[index].name}' "
-                    "are not what the step changes: somebody else wrote to this memory; a whole "
-                    "state is fetched, and the next update writes what differs from it"
+                    f"{differing} elements of '{target.name}' are not what the step changes: "
+                    "somebody else wrote to this memory; a whole state is fetched, and the next "
+                    "update writes what differs from it"
                 )
-            self._scatters.append(_Scatter(index, flat, offsets, values, old))
-            self.elements += offsets.numel()
+            self._keep(_Scatter(index, target.flat, offsets, new, old))
         self._pending.clear()
         return self
+
+    def _keep(self, scatter: _Scatter) -> None:
+        self._scatters[scatter.target] = scatter
+        self.elements += scatter.offsets.numel()
+
+    def _most(self, index: int) -> int:
+        """Changes of a target that there may be."""
+        parts = sum(len(new) for group in self._pending[index].values() for _, _, new, _ in group)
+        return parts + (self._base[index].offsets.numel() if index in self._base else 0)
+
+    def _room_bytes(self, index: int) -> int:
+        return self._most(index) * (8 + 2 * self.plan.targets[index].width) + 3 * 8
+
+    def _columns(self, index: int, room: _Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        most, kind = self._most(index), np.dtype(f"i{self.plan.targets[index].width}")
+        if kind.itemsize == 1:
+            kind = np.dtype(np.uint8)
+        return room.take(most, np.dtype(np.int64)), room.take(most, kind), room.take(most, kind)
+
+    def _job(self, index: int, columns: tuple[np.ndarray, np.ndarray, np.ndarray]) -> object:
+        target = self.plan.targets[index]
+        base: tuple[np.ndarray | None, ...] = (None, None, None)
+        if index in self._base:
+            known = self._base[index]
+            base = tuple(part.cpu().numpy() for part in (known.offsets, known.new, known.old))
+        memory = target.flat.numpy() if _is_host(target) else None
+        groups = [*self._pending[index].values()]
+        return target.width, target.flat.numel(), memory, base, groups, columns
+
+    def staged(self, index: int) -> _Scatter | None:
+        """What is scattered over a target; not its rows."""
+        return self._scatters.get(index)
+
+    def changes(self, index: int) -> bool:
+        """Whether anything of a target is written."""
+        return index in self._scatters or self.has_rows(index)
+
+    def has_rows(self, index: int) -> bool:
+        """Whether rows of a target are written whole."""
+        return any(rows.target == index for rows in self._rows)
 
     def read(self, index: int, places: torch.Tensor) -> torch.Tensor:
         """What a target will hold at these places of its memory once this is switched to."""
@@ -166,18 +235,18 @@ class Stage:
                 flat.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(part.new)
         places = places.to(flat.device)
         found = flat[places]
-        for scatter in self._scatters:
-            if scatter.target == index and scatter.offsets.numel():
-                ordered, order = torch.sort(scatter.offsets)
-                at = torch.searchsorted(ordered, places).clamp_(max=len(ordered) - 1)
-                hit = ordered[at] == places
-                found[hit] = scatter.new[order[at[hit]]]
+        scatter = self.staged(index)
+        if scatter is not None and scatter.offsets.numel():
+            offsets = scatter.offsets
+            at = torch.searchsorted(offsets, places).clamp_(max=len(offsets) - 1)
+            hit = offsets[at] == places
+            found[hit] = scatter.new[at[hit]]
         return found
 
     @property
     def touched(self) -> set[int]:
         """The targets in which it changes anything."""
-        return {s.target for s in self._scatters} | {rows.target for rows in self._rows}
+        return set(self._scatters) | {rows.target for rows in self._rows}
 
     def switch(self, step: Callable[[], object] = lambda: None) -> None:
         """Writes the new values. `step` is called on the way, for tests that break it."""
@@ -186,16 +255,46 @@ class Stage:
             for rows in self._rows:
                 rows.view.copy_(rows.new)
             step()
-            for scatter in self._scatters:
-                scatter.write(scatter.new)
+            _write([(scatter, scatter.new) for scatter in self._scatters.values()])
 
     def restore(self) -> None:
         """Writes the values that were there before switch(), however far that came."""
         with torch.no_grad():
-            for scatter in self._scatters:
-                scatter.write(scatter.old)
+            _write([(scatter, scatter.old) for scatter in self._scatters.values()])
             for rows in self._rows:
                 rows.view.copy_(rows.old)
+
+
+class _Room:
+    """One piece of memory for many arrays: the kernel hands out large ones far quicker."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = np.empty(size, np.uint8)
+        self._at = 0
+
+    def take(self, count: int, kind: np.dtype) -> np.ndarray:
+        self._at += -self._at % 8
+        first, self._at = self._at, self._at + count * kind.itemsize
+        return self._bytes[first : self._at].view(kind)
+
+
+def _write(parts: list[tuple[_Scatter, torch.Tensor]]) -> None:
+    jobs = []
+    for scatter, values in parts:
+        if scatter.flat.device.type == "cpu":
+            width = scatter.flat.element_size()
+            jobs.append((scatter.flat.numpy(), width, scatter.offsets.numpy(), values.numpy()))
+        else:
+            scatter.flat.index_copy_(0, scatter.offsets, values)
+    _native.scatter_elements(jobs)
+
+
+def _is_host(target: Target) -> bool:
+    return bool(target.flat.device.type == "cpu")
+
+
+def _signed(bits: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits)
 
 
 def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
@@ -203,49 +302,3 @@ def _offsets(piece: Piece, mask: torch.Tensor) -> torch.Tensor:
     for along, (_, _, step) in zip(mask.nonzero(as_tuple=True), piece.dims, strict=True):
         offsets.add_(along.to(offsets.device), alpha=step)
     return offsets
-
-
-def _locate(
-    piece: Piece, positions: torch.Tensor, bits: torch.Tensor, old_bits: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Of what lies in the piece: offsets in its target, and the bits that belong there."""
-    count = positions.numel()
-    offsets, new = torch.empty(count, dtype=torch.int64), torch.empty_like(bits)
-    old = torch.empty_like(bits if old_bits is not None else bits[:0])
-    found = piece.native.locate(
-        positions.numpy(), bits.element_size(), bits.numpy(),
-        old.numpy() if old_bits is None else old_bits.numpy(), offsets.numpy(), new.numpy(),
-        old.numpy(),
-    )  # fmt: skip
-    return offsets[:found], new[:found], None if old_bits is None else old[:found]
-
-
-def _take(flat: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    if flat.device.type != "cpu":
-        if offsets.numel() and (offsets.min() < 0 or offsets.max() >= flat.numel()):
-            raise AssertionError("a plan led out of its target")
-        return flat[offsets]
-    taken = torch.empty(offsets.numel(), dtype=flat.dtype)
-    width = flat.element_size()
-    if not _native.take_elements(flat.numpy(), width, offsets.numpy(), taken.numpy()):
-        raise AssertionError("a plan led out of its target")
-    return taken
-
-
-def _merged(
-    parts: list[_Part], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Each offset once: with the last of its values, and the first of what is expected there."""
-    if len(parts) == 1:
-        (part,) = parts
-        expected = None if part.expected is None else part.expected.to(device)
-        return part.offsets.to(device), part.values.to(device), expected
-    wanted = [part.expected for part in parts if part.expected is not None]
-    expected = torch.cat([w.to(device) for w in wanted]) if len(wanted) == len(parts) else None
-    ordered, order = torch.sort(torch.cat([p.offsets.to(device) for p in parts]), stable=True)
-    values = torch.cat([part.values.to(device) for part in parts])[order]
-    last = torch.ones_like(ordered, dtype=torch.bool)
-    last[:-1] = ordered[1:] != ordered[:-1]
-    first = torch.ones_like(last)
-    first[1:] = last[:-1]
-    return ordered[last], values[last], None if expected is None else expected[order][first]
