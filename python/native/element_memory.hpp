@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <span>
@@ -85,6 +86,26 @@ auto with_width(std::size_t width, Body&& body) {
         case 4: return body(std::uint32_t{});
         default: return body(std::uint64_t{});
     }
+}
+
+/// A part of a job that is worth a turn of a thread.
+template <class Job>
+struct JobUnit {
+    const Job* job;
+    std::size_t first;
+    std::size_t past;
+};
+
+/// All jobs, each in units of at most `most`; job.count() says how much it is.
+template <class Job>
+std::vector<JobUnit<Job>> units_of(const std::deque<Job>& jobs, std::size_t most) {
+    std::vector<JobUnit<Job>> units;
+    for (const Job& job : jobs) {
+        for (std::size_t at = 0; at < job.count(); at += most) {
+            units.push_back({&job, at, std::min(at + most, job.count())});
+        }
+    }
+    return units;
 }
 
 /// Calls body(i) for every i below `count`, on as many threads as help; those that take longest

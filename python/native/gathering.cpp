@@ -74,6 +74,7 @@ struct WordJob {
             raise(Error{ErrorKind::kInvalid, "there is less room than there are words"});
         }
     }
+    std::size_t count() const { return words.size() / 4; }
 };
 
 /// In a piece whose rows are whole words, the first element of a word speaks for the rest.
@@ -141,21 +142,10 @@ void fill_words(const WordJob& job, std::size_t first, std::size_t past) {
 /// Puts the words that lie in pieces into their buffers: many tensors at once, on several threads.
 void fill_all(nb::iterable entries) {
     constexpr std::size_t kUnit = 1U << 15;  // words
-    struct Unit {
-        const WordJob* job;
-        std::size_t first;
-        std::size_t past;
-    };
     std::deque<WordJob> jobs;
-    std::vector<Unit> units;
-    for (const nb::handle entry : entries) {
-        const WordJob& job = jobs.emplace_back(entry);
-        const std::size_t count = job.words.size() / 4;
-        for (std::size_t at = 0; at < count; at += kUnit) {
-            units.push_back({&job, at, std::min(at + kUnit, count)});
-        }
-    }
+    for (const nb::handle entry : entries) jobs.emplace_back(entry);
     const Unlocked unlocked;
+    const auto units = units_of(jobs, kUnit);
     for_each_job(units.size(), [&](std::size_t i) {
         with_width(units[i].job->width, [&]<class T>(T) {
             fill_words<T>(*units[i].job, units[i].first, units[i].past);

@@ -24,6 +24,7 @@ struct ScatterJob {
             raise(Error{ErrorKind::kInvalid, "there are fewer elements than offsets"});
         }
     }
+    std::size_t count() const { return offsets.size() / 8; }
 };
 
 /// False when an offset lies outside; it is passed over.
@@ -47,23 +48,12 @@ bool scatter(const ScatterJob& job, std::size_t first, std::size_t past) {
 
 void scatter_elements(nb::iterable entries) {
     constexpr std::size_t kUnit = 1U << 16;
-    struct Unit {
-        const ScatterJob* job;
-        std::size_t first;
-        std::size_t past;
-    };
     std::deque<ScatterJob> jobs;
-    std::vector<Unit> units;
-    for (const nb::handle entry : entries) {
-        const ScatterJob& job = jobs.emplace_back(entry);
-        const std::size_t count = job.offsets.size() / 8;
-        for (std::size_t at = 0; at < count; at += kUnit) {
-            units.push_back({&job, at, std::min(at + kUnit, count)});
-        }
-    }
+    for (const nb::handle entry : entries) jobs.emplace_back(entry);
     std::atomic<bool> inside = true;
     {
         const Unlocked unlocked;
+        const auto units = units_of(jobs, kUnit);
         for_each_job(units.size(), [&](std::size_t i) {
             const bool fits = with_width(units[i].job->width, [&]<class T>(T) {
                 return scatter<T>(*units[i].job, units[i].first, units[i].past);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstring>
 #include <span>
 
 #include "arrays.hpp"
@@ -61,27 +61,33 @@ nb::object bytearray_of(const void* data, std::size_t size) {
                                                    static_cast<Py_ssize_t>(size)));
 }
 
-template <class Place>
-void append_places(const MovedTensor& tensor, std::vector<std::byte>& to) {
-    const std::size_t before = to.size();
-    to.resize(before + tensor.count * sizeof(Place));
-    std::byte* next = to.data() + before;
+/// Calls body(place) for each change.
+template <class Body>
+void each_place(const MovedTensor& tensor, Body&& body) {
     for (const MovedBlock& block : tensor.blocks) {
         for (const std::uint32_t position : block.changes.positions) {
-            const auto place = static_cast<Place>(block.first_element + position);
-            std::memcpy(next, &place, sizeof(Place));
-            next += sizeof(Place);
+            body(block.first_element + position);
         }
     }
 }
 
 using Bits = std::vector<std::byte> BlockChanges::*;
 
-void append_bits(const MovedTensor& tensor, Bits bits, std::vector<std::byte>& to) {
+nb::object bits_of(const MovedTensor& tensor, Bits bits) {
+    std::vector<std::byte> all;
     for (const MovedBlock& block : tensor.blocks) {
         const std::vector<std::byte>& from = block.changes.*bits;
-        to.insert(to.end(), from.begin(), from.end());
+        all.insert(all.end(), from.begin(), from.end());
     }
+    return bytearray_of(all.data(), all.size());
+}
+
+Bits bits_now(const ReplicaMove& move) {
+    return move.back ? &BlockChanges::old_bits : &BlockChanges::new_bits;
+}
+
+Bits bits_before(const ReplicaMove& move) {
+    return move.back ? &BlockChanges::new_bits : &BlockChanges::old_bits;
 }
 
 /// A file that is being written from several threads.
@@ -110,6 +116,32 @@ class NewFile {
             at += static_cast<std::size_t>(done);
         }
     }
+    void write_bits(const MovedTensor& tensor, Bits bits, std::size_t at) {
+        for (const MovedBlock& block : tensor.blocks) {
+            write(block.changes.*bits, at);
+            at += (block.changes.*bits).size();
+        }
+    }
+    /// Some at a time, so that what is written is still near.
+    template <class Place>
+    void write_places(const MovedTensor& tensor, std::size_t at) {
+        std::array<Place, 1U << 13> some;
+        std::size_t count = 0;
+        const auto put_down = [&] {
+            write(std::as_bytes(std::span(some).first(count)), at);
+            at += count * sizeof(Place);
+            count = 0;
+        };
+        each_place(tensor, [&](std::uint64_t place) {
+            some[count] = static_cast<Place>(place);
+            if (++count == some.size()) put_down();
+        });
+        put_down();
+    }
+    /// So that what is padded is there, too.
+    void set_size(std::size_t size) {
+        if (error_ == 0 && ::ftruncate(file_, static_cast<off_t>(size)) != 0) error_ = errno;
+    }
     int error() const { return error_; }
 
   private:
@@ -132,26 +164,23 @@ nb::list ToldMove::tensors(const std::optional<std::vector<std::string>>& names)
     const nb::list schema = schema_list(move().weights->schema());
     for (const MovedTensor& tensor : by_tensor(move())) {
         if (names && std::ranges::find(*names, tensor.info->name) == names->end()) continue;
-        std::vector<std::byte> positions;
-        std::vector<std::byte> old_bits;
-        std::vector<std::byte> new_bits;
-        append_places<std::int64_t>(tensor, positions);
-        append_bits(tensor, &BlockChanges::old_bits, old_bits);
-        append_bits(tensor, &BlockChanges::new_bits, new_bits);
-        if (move().back) std::swap(old_bits, new_bits);
+        std::vector<std::int64_t> places;
+        places.reserve(tensor.count);
+        each_place(tensor, [&](std::uint64_t place) {
+            places.push_back(static_cast<std::int64_t>(place));
+        });
         const nb::handle info = schema[tensor.blocks[0].tensor];
-        list.append(nb::make_tuple(info[0], info[1], info[2],
-                                   bytearray_of(positions.data(), positions.size()),
-                                   bytearray_of(new_bits.data(), new_bits.size()),
-                                   bytearray_of(old_bits.data(), old_bits.size())));
+        list.append(nb::make_tuple(
+            info[0], info[1], info[2], bytearray_of(places.data(), places.size() * 8),
+            bits_of(tensor, bits_now(move())), bits_of(tensor, bits_before(move()))));
     }
     return list;
 }
 
 std::vector<std::pair<std::string, std::size_t>> ToldMove::write(const std::string& path,
                                                                  bool with_old) const {
-    const bool back = move().back;
-    std::vector<MovedTensor> tensors = by_tensor(move());
+    const ReplicaMove& told_move = move();
+    std::vector<MovedTensor> tensors = by_tensor(told_move);
     std::vector<std::pair<std::string, std::size_t>> told;
     std::size_t at = 0;
     for (MovedTensor& tensor : tensors) {
@@ -167,24 +196,19 @@ std::vector<std::pair<std::string, std::size_t>> ToldMove::write(const std::stri
         for (const MovedTensor& tensor : tensors) order.push_back(&tensor);
         std::ranges::stable_sort(order, std::greater<>{}, &MovedTensor::count);
         NewFile file(path);
+        file.set_size(at);
         for_each_job(order.size(), [&](std::size_t i) {
             const MovedTensor& tensor = *order[i];
-            std::vector<std::byte> bytes;
-            bytes.reserve(padded(tensor.count * 8) + 2 * padded(tensor.count * tensor.width()));
+            std::size_t to = tensor.at;
             if (tensor.place_bytes == 4) {
-                append_places<std::uint32_t>(tensor, bytes);
+                file.write_places<std::uint32_t>(tensor, to);
             } else {
-                append_places<std::int64_t>(tensor, bytes);
+                file.write_places<std::int64_t>(tensor, to);
             }
-            bytes.resize(padded(bytes.size()));
-            append_bits(tensor, back ? &BlockChanges::old_bits : &BlockChanges::new_bits, bytes);
-            bytes.resize(padded(bytes.size()));
-            if (with_old) {
-                append_bits(tensor, back ? &BlockChanges::new_bits : &BlockChanges::old_bits,
-                            bytes);
-                bytes.resize(padded(bytes.size()));
-            }
-            file.write(bytes, tensor.at);
+            to += padded(tensor.count * tensor.place_bytes);
+            file.write_bits(tensor, bits_now(told_move), to);
+            to += padded(tensor.count * tensor.width());
+            if (with_old) file.write_bits(tensor, bits_before(told_move), to);
         });
         error = file.error();
     }

@@ -210,3 +210,21 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidError, match="less room"):
         staged(np.arange(5), np.ones(5, np.int16))
     assert not memory[[0, *range(2, 8)]].any()
+
+
+def test_what_this_memory_was_proven_to_hold_is_not_read_again(plan: LoadPlan) -> None:
+    kind = plan.targets[0].flat.numpy().dtype
+    places, new = np.arange(3, dtype=np.uint32), np.full(3, 101, kind)
+    told = np.full(3, 99, kind)  # not what is there, which only looking would show
+    stage = Stage(plan)
+    stage.put("whole", places, new, told, is_proven=True)
+    stage.seal().switch()
+    assert plan.targets[0].flat.numpy()[24:27].tolist() == [101] * 3
+    stage.restore()
+    assert plan.targets[0].flat.numpy()[24:27].tolist() == [99] * 3
+    # One part that is not proven has the whole target looked at.
+    stage = Stage(plan)
+    stage.put("whole", places, new, new, is_proven=True)
+    stage.put("left", places, new, plan.targets[0].flat.numpy()[48:51].copy())
+    with pytest.raises(WrongBaseError, match="3 elements"):
+        stage.seal()

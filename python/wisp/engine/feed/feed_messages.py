@@ -74,6 +74,7 @@ class Move:
     times: dict[str, float] = field(default_factory=dict)
     base: str = ""  #: the digest of the state before
     has_old: bool = False  #: the file holds the bits before, too
+    proven_by: tuple[str, ...] = ()  #: the ranks whose memory gave them, for which they are proven
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class Feed:
                 shared.turn.take()  # under another number
             move = Move(
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
-                shared.moved or (), self._times, before.state, shared.relay,
+                shared.moved or (), self._times, before.state, shared.relay, shared.proven_by,
             )  # fmt: skip
             self._moves.add(move)
             if shared.relay:

@@ -62,6 +62,7 @@ class RelayState(RelayTarget):
         self.serial = 0
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
+        self.proven_by: tuple[str, ...] = ()  #: the ranks whose words proved the last move
         self.rejoin = threading.Event()  #: somebody needs a whole state
         self.joining = True  #: one is on its way
         self.turn = turn
@@ -206,6 +207,7 @@ class RelayState(RelayTarget):
             if self._slices is not None:
                 self._slices.move(move.tensors(self._slices.edge_names), by)
             self._state = state
+        self.proven_by = tuple(self._gather.asked)
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", move, with_old=True)
         self._since.add(state)
 

@@ -86,7 +86,7 @@ class RankFollower:
             model, load, label=label, checkpoint=checkpoint, layouts=layouts, share=share,
             tied=tied, allowed=allowed, draft=draft, consumed=consumed,
         )  # fmt: skip
-        self._builder = StageBuilder(link, self._plans)
+        self._builder = StageBuilder(link, self._plans, label)
         self._words = WordGather(link.folder)
         self._told_plan: LoadPlan | None = None  # that the feed knows of
         self._answered = 0  # the number of the last Coming

@@ -27,9 +27,10 @@ __all__ = ["StageBuilder"]
 class StageBuilder:
     """For one rank; it writes nothing into the engine's memory."""
 
-    def __init__(self, link: FeedLink, plans: RankPlan) -> None:
+    def __init__(self, link: FeedLink, plans: RankPlan, label: str) -> None:
         self._link = link
         self._plans = plans
+        self._label = label
 
     def toward(self, plan: LoadPlan, feed: FeedState, before: Served | None) -> Stage | None:
         """By moves, or by the whole state that the feed keeps. None: it has just moved on."""
@@ -108,6 +109,11 @@ class StageBuilder:
         writes = self._plans.captured(stage.plan, lambda name: _signed(state.bits(name)))
         stage.put_writes(writes)
 
+    def _given_alone(self, plan: LoadPlan, feed: FeedState) -> set[str]:
+        """Tensors that the feed learns from this rank's memory, and from one place in it."""
+        held = {name for name, parts in parts_of(plan).items() if len(parts) == 1}
+        return held - set(feed.kept)
+
     def _put_moves(
         self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool = True
     ) -> bool:
@@ -119,8 +125,10 @@ class StageBuilder:
         schema = {entry[0]: entry for entry in feed.schema}
         touched: set[str] = set()
         twins = self._plans.coverage.twins
+        given = self._given_alone(plan, feed)
         for move in moves:
             stage.next_move()
+            is_proven = from_memory and move.proven_by == (self._label,)
             tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
             for name, positions, bits, old in read_move(self._link.folder, move, schema):
                 if name in twins or name in twins.values():
@@ -128,7 +136,9 @@ class StageBuilder:
                 if name in plan.opaque:
                     touched.update(plan.opaque[name])
                 else:
-                    stage.put(name, positions, bits, old if from_memory else None)
+                    before = old if from_memory else None
+                    is_old = is_proven and name in given
+                    stage.put(name, positions, bits, before, is_proven=is_old)
             for name, twin in twins.items():
                 if not _move_alike(tied.get(name), tied.get(twin)):
                     raise _UnlikeError(name)

@@ -56,6 +56,7 @@ class Stage:
     _rows: list[_Rows] = field(default_factory=list)
     _move: int = 0
     _base: dict[int, _Scatter] = field(default_factory=dict)
+    _unproven: set[int] = field(default_factory=set)  # targets that seal() has to look at
 
     @classmethod
     def beyond(cls, stage: Stage) -> Stage:
@@ -75,17 +76,22 @@ class Stage:
         positions: np.ndarray,
         bits: np.ndarray,
         old_bits: np.ndarray | None = None,
+        *,
+        is_proven: bool = False,
     ) -> None:
         """New bits at ascending positions of a tensor of the checkpoint that has a manifest.
 
         old_bits: what is there before; seal() holds memory to it, where nothing was put in before.
-        The arrays are read by seal().
+        is_proven: that was done already, with what this very memory held. The arrays are read by
+        seal().
         """
         for piece in self.plan.pieces.get(name, ()):
             target = self.plan.targets[piece.target]
             # What stands in whole rows is not what is in memory.
             in_rows = any(rows.target == piece.target for rows in self._rows)
             old = None if in_rows else old_bits
+            if old is None or not is_proven:
+                self._unproven.add(piece.target)
             if piece.function is None and self.plan.dtypes[name] == target.dtype:
                 if target.layout is None:
                     self._add(piece.target, (piece.native, positions, bits, old))
@@ -149,6 +155,7 @@ class Stage:
                 self._put(index, target.place(places), wanted[mask])
 
     def _put(self, index: int, offsets: torch.Tensor, values: torch.Tensor) -> None:
+        self._unproven.add(index)
         self._add(index, (None, offsets.cpu().numpy(), values.cpu().numpy(), None))
 
     def _add(self, index: int, part: _Part) -> None:
@@ -208,7 +215,9 @@ class Stage:
         if index in self._base:
             known = self._base[index]
             base = tuple(part.cpu().numpy() for part in (known.offsets, known.new, known.old))
-        memory = target.flat.numpy() if _is_host(target) else None
+        # Reading it once more would take as long as asking for it did.
+        is_read = _is_host(target) and index in self._unproven
+        memory = target.flat.numpy() if is_read else None
         groups = [*self._pending[index].values()]
         return target.width, target.flat.numel(), memory, base, groups, columns
 
