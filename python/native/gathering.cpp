@@ -2,12 +2,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
 
 #include "bindings.hpp"
 #include "element_memory.hpp"
+#include "job_threads.hpp"
 
 namespace wisp::python {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "bindings.hpp"
 #include "element_memory.hpp"
+#include "job_threads.hpp"
 
 namespace wisp::python {
 namespace {

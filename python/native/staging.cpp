@@ -3,12 +3,15 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <numeric>
 
 #include "bindings.hpp"
 #include "element_memory.hpp"
+#include "job_threads.hpp"
 
 namespace wisp::python {
 namespace {

@@ -9,13 +9,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <span>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "calls.hpp"
-#include "element_memory.hpp"
+#include "job_threads.hpp"
 
 namespace wisp::python {
 namespace {
