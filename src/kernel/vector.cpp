@@ -30,13 +30,12 @@ HWY_INLINE std::size_t scan_of(const std::byte* old_bits, const std::byte* new_b
     constexpr std::size_t kChunkBytes = 64 * sizeof(T);
     const TensorSeed unseeded;
     Mixer mixer(kMix ? *digest.seed : unseeded, digest.first_word);
+    const bool asks_ahead = !reads_ahead_by_itself();
     std::size_t found = 0;
     std::size_t first = 0;
     ChangedMasks masks;
     for (; first + 64 <= count; first += 64, old_bits += kChunkBytes, new_bits += kChunkBytes) {
-        // A bare comparison on a processor with AVX2 alone waits for such requests: what the
-        // hardware asks for by itself comes sooner.
-        if constexpr (kMix || HWY_TARGET != HWY_AVX2) prefetch_ahead<T>(old_bits, new_bits);
+        if (asks_ahead) prefetch_ahead<T>(old_bits, new_bits);
         if constexpr (kMix) {
             for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
                 mixer.add(hn::BitCast(d64, hn::LoadU(d, lanes_at<T>(old_bits) + i)));
@@ -124,6 +123,15 @@ HWY_AFTER_NAMESPACE();
 namespace wisp {
 
 HWY_EXPORT(vector_kernels);
+
+bool reads_ahead_by_itself() {
+#if defined(__x86_64__)
+    static const bool is_amd = __builtin_cpu_is("amd") != 0;
+    return is_amd;
+#else
+    return false;
+#endif
+}
 
 std::vector<Kernels> vector_kernels_of_this_machine() {
     std::vector<Kernels> tables;

@@ -186,13 +186,15 @@ HWY_INLINE void scan_weighted_of(const std::byte* old_bits, const std::byte* new
     const Weigher weigher(scan.window, scan.weights);
     WeighedGroups weighed;
     Weigher::Total before = hn::Zero(hn::Repartition<std::uint64_t, decltype(d8)>());
+    // With the digest there is enough to do for each line that the requests cost nothing.
+    const bool asks_ahead = kMix || !reads_ahead_by_itself();
     std::size_t first = 0;
     while (first + 64 <= count) {
         const std::size_t groups = std::min(WeighedGroups::kRoom, (count - first) / 64);
         for (std::size_t group = 0; group < groups; ++group) {
             const std::byte* const old_group = old_bits + (first + group * 64) * sizeof(T);
             const std::byte* const new_group = new_bits + (first + group * 64) * sizeof(T);
-            prefetch_ahead<T>(old_group, new_group);
+            if (asks_ahead) prefetch_ahead<T>(old_group, new_group);
             weighed.add(group, changed_mask<T>(old_group, new_group), before);
             std::uint8_t* const exponents = weighed.exponents_of(group);
             const auto look = [&](std::size_t i) HWY_ATTR {
