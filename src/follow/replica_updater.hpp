@@ -16,7 +16,7 @@
 
 namespace wisp {
 
-/// Told of each move, when it is durable.
+/// Told of each move, when it is durable: each apply() and adopt() of a replica is one.
 struct Moved {
     bool joined = false;  // a whole state was taken over
     std::uint64_t deltas = 0;
@@ -88,6 +88,7 @@ class ReplicaUpdater {
     /// The deltas from `first` on that are taken in at once.
     static std::vector<std::filesystem::path> next_batch(const std::vector<Stage>& stages,
                                                          std::size_t first);
+    /// `moved` is what the last batch did, which is still to be told.
     Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
 
     // Joining: a state is put together from an anchor or a base, whole or in parts.

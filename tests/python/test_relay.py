@@ -36,7 +36,9 @@ EXTRA = {"doubled": (16, 16), "absent": (8, 8), "wide": (8, 8)}
 
 
 class Trainer:
-    def __init__(self, folder: Path, *, extra: bool = False, scale: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, extra: bool = False, scale: int = 1, codec: str = "swift"
+    ) -> None:
         from safetensors.torch import save_file
 
         torch.manual_seed(0)
@@ -49,7 +51,7 @@ class Trainer:
         self.served.mkdir()
         save_file(self.weights, self.served / "model.safetensors")
         self.publisher = wisp.Publisher(
-            str(self.run), self.weights, codec="swift", on_error="raise"
+            str(self.run), self.weights, codec=codec, on_error="raise"
         )
         self.step = 0
 
@@ -458,3 +460,24 @@ def memory_of_feed(link: FeedLink) -> int:
         except FileNotFoundError:
             pass
     return own * 1024 + size
+
+
+@pytest.mark.parametrize("codec", ["swift", "compact"])
+def test_more_steps_than_are_taken_in_at_once_are_followed(tmp_path: Path, codec: str) -> None:
+    """A feed that fell far behind takes them in in turns, and the ranks with it."""
+    trainer = Trainer(tmp_path, scale=100, codec=codec)  # deltas must be less than an anchor
+    trainer.publish(0.0002)
+    engine = Engine(trainer)
+    try:
+        engine.switch(1)
+        os.kill(engine.link.known.pid, signal.SIGSTOP)
+        for _ in range(40):
+            trainer.publish(0.0002)
+        os.kill(engine.link.known.pid, signal.SIGCONT)
+        engine.switch(41)
+        assert engine.raised == []
+        assert engine.holds(trainer.weights)
+        assert engine.verify() == 0
+    finally:
+        engine.close()
+        trainer.publisher.close()
