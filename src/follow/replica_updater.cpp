@@ -314,7 +314,7 @@ std::vector<fs::path> ReplicaUpdater::next_batch(const std::vector<Stage>& stage
 
 /// Each batch but the last is told of by itself: those that hold the weights for a replica, or a
 /// copy of them, know of no state that they were not told of, and go on from the last one.
-Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved& moved) {
+Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved& last_batch) {
     for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
         const Stopwatch timer;
         const std::vector<fs::path> deltas = next_batch(stages, first);
@@ -331,11 +331,12 @@ Result<void> ReplicaUpdater::apply_live(const std::vector<Stage>& stages, Moved&
         }
         if (!report) return std::unexpected(std::move(report).error());
         at_ = after;
-        moved = {};
+        Moved moved;
         moved.deltas = report->deltas_applied;
         moved.changed_elements = report->changed_elements;
         moved.apply_seconds = timer.seconds();
         if (end != stages.size()) WISP_TRY(tell(moved));
+        last_batch = moved;
     }
     return {};
 }

@@ -88,8 +88,7 @@ class ReplicaUpdater {
     /// The deltas from `first` on that are taken in at once.
     static std::vector<std::filesystem::path> next_batch(const std::vector<Stage>& stages,
                                                          std::size_t first);
-    /// `moved` is what the last batch did, which is still to be told.
-    Result<void> apply_live(const std::vector<Stage>& stages, Moved& moved);
+    Result<void> apply_live(const std::vector<Stage>& stages, Moved& last_batch);
 
     // Joining: a state is put together from an anchor or a base, whole or in parts.
     Result<void> join(const FetchPlan& plan, const std::vector<WantedDelta>& wanted,

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ... import _native
-from ...errors import InvalidError, UnavailableError
+from ...errors import InternalError, InvalidError, UnavailableError
 from ...follow.targets import UNSIGNED, element_width
 from ...tensors import TensorEntry
 from .feed_messages import Move
@@ -209,6 +209,12 @@ class MappedState:
         start = self._starts[name]
         size = int(np.prod(shape, dtype=np.int64)) * width
         return self._bytes[start : start + size].view(UNSIGNED[width])
+
+
+def check_told(moved: object) -> None:
+    """A second move before ranks heard of the first would have them go on without it."""
+    if moved is not None:
+        raise InternalError("a move of the weights was not told of before the next one; restart")
 
 
 def write_move(

@@ -21,7 +21,7 @@ from ... import _native
 from ...errors import UnavailableError
 from ...follow.targets import RelayTarget
 from ...tensors import TensorEntry
-from .feed_files import WriterTurn, write_move
+from .feed_files import WriterTurn, check_told, write_move
 from .feed_messages import Coming, Gather, Part, Verified
 from .held_slices import HostSlices
 from .join_parts import JoinParts, StateParts, native, parts_of_host
@@ -201,6 +201,7 @@ class RelayState(RelayTarget):
     def move(
         self, move: _native.ToldMove, step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
+        check_told(self.moved)
         self._buffer = np.empty(0, np.uint8)
         with self._gathering:
             self._kept.move(move.tensors([*self._kept.names]))

@@ -12,7 +12,7 @@ import numpy as np
 from ... import _native
 from ...follow.targets import SharedTarget, element_width
 from ...tensors import TensorEntry
-from .feed_files import WriterTurn, state_layout, write_move
+from .feed_files import WriterTurn, check_told, state_layout, write_move
 
 __all__ = ["SharedState"]
 
@@ -64,6 +64,7 @@ class SharedState(SharedTarget):
         self.adopted = True
 
     def move(self, move: _native.ToldMove, step: int, seq: int, state: str) -> None:
+        check_told(self.moved)
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", move)
 
     def release(self, whole: bool) -> None:
