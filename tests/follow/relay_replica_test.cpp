@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "asked_words.hpp"
 #include "checkpoint_steps.hpp"
@@ -128,6 +129,39 @@ TEST_F(RelayReplicaTest, SeveralDeltasAreAskedForOnce) {
     EXPECT_EQ(outcome_of(replica->apply(deltas, after)), "wrong_base");
     EXPECT_EQ(outcome_of(replica->apply({steps_.delta(5, 6, Codec::kSwift)}, after)), "corrupt");
     EXPECT_EQ(held(), wanted(5));
+}
+
+TEST_F(RelayReplicaTest, EachOfSeveralBatchesIsToldOfBeforeTheNext) {
+    constexpr std::size_t kSteps = 40;  // more than are taken in at once
+    CheckpointSteps steps(kSteps, 0.0002);
+    auto baseline = value_of(open_memory_replica());
+    PublishOptions publishing;
+    publishing.anchor_every = kSteps + 1;
+    Publisher publisher = value_of(Publisher::open(run_, *baseline, publishing));
+    const auto publish = [&](std::size_t i) {
+        value_of(publisher.publish(value_of(Checkpoint::open(steps.state(i))), i));
+    };
+    std::vector<std::uint64_t> told;
+    int asked_before = 0;
+    FollowOptions options;
+    options.on_event = [&](const FollowEvent& event) -> Result<void> {
+        EXPECT_EQ(to_text(event.state), to_text(engines_.digest()));
+        EXPECT_LE(engines_.asked, ++asked_before);
+        told.push_back(event.deltas_applied);
+        return {};
+    };
+    publish(0);
+    auto replica = value_of(open_relay_replica(engines_.options()));
+    Follower follower = value_of(Follower::open(run_, *replica, options));
+    value_of(follower.catch_up());
+    for (std::size_t i = 1; i < kSteps; ++i) publish(i);
+    told.clear();
+    asked_before = 0;
+    value_of(follower.catch_up());
+    EXPECT_EQ(held(), to_text(steps.digest(kSteps - 1)));
+    EXPECT_EQ(static_cast<int>(told.size()), engines_.asked);
+    EXPECT_EQ(std::accumulate(told.begin(), told.end(), std::uint64_t{0}), kSteps - 1);
+    EXPECT_GE(std::ranges::max(told), 32U);
 }
 
 TEST_F(RelayReplicaTest, MemoryOfOthersIsRefusedAndMended) {
