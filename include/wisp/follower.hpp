@@ -17,7 +17,7 @@
 
 namespace wisp {
 
-/// One move of the replica, told after it is durable.
+/// One move of the replica, told after it is durable. Far behind, several deltas are one move.
 struct FollowEvent {
     enum class Kind { kApplied, kJoined, kWaiting, kFault };
     Kind kind = Kind::kApplied;
