@@ -189,7 +189,8 @@ Result<void> ShardWriter::begin(const ShardCall& call) {
                                 "on; take them from the bucket",
                                 state_->rank, call.step));
     }
-    State::Coding& coding = state_->coding.emplace();
+    // Moved in: clang holds a nested type's defaults for unknown until the type around it is whole.
+    State::Coding& coding = state_->coding.emplace(State::Coding{});
     coding.pending.manifest = state_->new_shard_manifest(call);
     if (call.part == ShardPart::kWhole) return {};
     coding.pending.file = OwnedFile(state_->new_file());
