@@ -17,41 +17,41 @@ constexpr double kLeft = 190;
 constexpr double kRight = kWidth - 40;
 constexpr std::size_t kMostColumns = 200;
 
-struct Colour {
+struct Paint {
     double red, green, blue;
 };
-constexpr Colour kText{0.11, 0.12, 0.14};
-constexpr Colour kSoft{0.33, 0.36, 0.41};
-constexpr Colour kLine{0.85, 0.86, 0.88};
-constexpr Colour kDelta{0.14, 0.41, 0.70};
-constexpr Colour kAnchor{0.71, 0.33, 0.04};
-constexpr Colour kMerged{0.42, 0.29, 0.65};
-constexpr Colour kFull{0.70, 0.15, 0.12};
+constexpr Paint kText{0.11, 0.12, 0.14};
+constexpr Paint kSoft{0.33, 0.36, 0.41};
+constexpr Paint kLine{0.85, 0.86, 0.88};
+constexpr Paint kDelta{0.14, 0.41, 0.70};
+constexpr Paint kAnchor{0.71, 0.33, 0.04};
+constexpr Paint kMerged{0.42, 0.29, 0.65};
+constexpr Paint kFull{0.70, 0.15, 0.12};
 
 /// Ten points of the colour map viridis, straight lines in between.
-Colour viridis(double share) {
-    constexpr std::array<Colour, 10> kPoints{{{0.267, 0.005, 0.329},
-                                              {0.283, 0.157, 0.470},
-                                              {0.244, 0.290, 0.537},
-                                              {0.191, 0.407, 0.556},
-                                              {0.148, 0.511, 0.557},
-                                              {0.120, 0.618, 0.536},
-                                              {0.208, 0.719, 0.473},
-                                              {0.428, 0.806, 0.350},
-                                              {0.708, 0.869, 0.173},
-                                              {0.993, 0.906, 0.144}}};
+Paint viridis(double share) {
+    constexpr std::array<Paint, 10> kPoints{{{0.267, 0.005, 0.329},
+                                             {0.283, 0.157, 0.470},
+                                             {0.244, 0.290, 0.537},
+                                             {0.191, 0.407, 0.556},
+                                             {0.148, 0.511, 0.557},
+                                             {0.120, 0.618, 0.536},
+                                             {0.208, 0.719, 0.473},
+                                             {0.428, 0.806, 0.350},
+                                             {0.708, 0.869, 0.173},
+                                             {0.993, 0.906, 0.144}}};
     const double at = std::clamp(share, 0.0, 1.0) * (kPoints.size() - 1);
     const auto below = std::min(static_cast<std::size_t>(at), kPoints.size() - 2);
     const double part = at - static_cast<double>(below);
-    const Colour& x = kPoints[below];
-    const Colour& y = kPoints[below + 1];
+    const Paint& x = kPoints[below];
+    const Paint& y = kPoints[below + 1];
     return {std::lerp(x.red, y.red, part), std::lerp(x.green, y.green, part),
             std::lerp(x.blue, y.blue, part)};
 }
 
 enum class Align { kStart, kMiddle, kEnd };
 
-std::string hex(const Colour& colour) {
+std::string hex(const Paint& colour) {
     const auto byte = [](double share) { return std::lround(share * 255); };
     return fmt::format("#{:02x}{:02x}{:02x}", byte(colour.red), byte(colour.green),
                        byte(colour.blue));
@@ -75,18 +75,18 @@ std::string escaped(const std::string& foreign) {
 class Canvas {
   public:
     Canvas() { box(0, 0, kWidth, kHeight, {1, 1, 1}); }
-    void box(double x, double y, double width, double height, const Colour& colour) {
+    void box(double x, double y, double width, double height, const Paint& colour) {
         // Boxes side by side must not let the ground shine through where they meet.
         add(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.2f}" height="{:.2f}" fill="{}" )"
             R"(shape-rendering="crispEdges"/>)",
             x, y, width, height, hex(colour));
     }
-    void line(double x1, double y1, double x2, double y2, const Colour& colour, double thick) {
+    void line(double x1, double y1, double x2, double y2, const Paint& colour, double thick) {
         add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" )"
             R"(stroke-width="{}"/>)",
             x1, y1, x2, y2, hex(colour), thick);
     }
-    void text(double x, double y, const std::string& foreign, double size, const Colour& colour,
+    void text(double x, double y, const std::string& foreign, double size, const Paint& colour,
               Align align = Align::kStart) {
         constexpr std::array<const char*, 3> kAnchors{"start", "middle", "end"};
         add(R"(<text x="{:.1f}" y="{:.1f}" font-size="{}" fill="{}" text-anchor="{}">{}</text>)", x,
@@ -224,7 +224,7 @@ void draw_bytes(Canvas& canvas, const Json& all, double top, double bottom) {
     }
     if (full > 0) canvas.line(kLeft, height(full), kRight, height(full), kFull, 2);
     draw_steps(canvas, steps, bottom + 22);
-    const std::array<std::pair<const char*, Colour>, 3> legend{
+    const std::array<std::pair<const char*, Paint>, 3> legend{
         {{"delta", kDelta}, {"anchor", kAnchor}, {"full weights", kFull}}};
     double x = kRight - 330;
     for (const auto& [name, colour] : legend) {

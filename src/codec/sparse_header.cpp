@@ -47,7 +47,7 @@ class NibbleReader {
     bool half_ = false;
 };
 
-std::unexpected<Error> corrupt(const char* what) {
+std::unexpected<Error> corrupt_header(const char* what) {
     return fail(ErrorKind::kCorrupt, std::string("sparse block: ") + what);
 }
 
@@ -87,23 +87,23 @@ Result<SparseHeader> parse_sparse_header(ByteReader& in, const ExponentField& fi
     const std::uint64_t low = in.fixed<std::uint8_t>();
     header.hazard_shift = in.fixed<std::uint8_t>();
     const int first_code = in.fixed<std::uint8_t>();
-    if (!in.ok()) return corrupt("ends inside its header");
+    if (!in.ok()) return corrupt_header("ends inside its header");
     if (header.change_count == 0 || header.change_count > element_count) {
-        return corrupt("more changes than elements, or none");
+        return corrupt_header("more changes than elements, or none");
     }
-    if (header.window.top >= kMaxClasses) return corrupt("more than 16 classes");
+    if (header.window.top >= kMaxClasses) return corrupt_header("more than 16 classes");
     if (low > field.largest() || header.window.top > field.largest() - low) {
-        return corrupt("classes beyond the exponent field of the dtype");
+        return corrupt_header("classes beyond the exponent field of the dtype");
     }
     header.window.low = static_cast<std::uint8_t>(low);
     if (header.hazard_shift < kMinHazardShift || header.hazard_shift > kMaxHazardShift) {
-        return corrupt("hazard shift out of range");
+        return corrupt_header("hazard shift out of range");
     }
     int code = first_code;
     NibbleReader nibbles(in);
     for (std::size_t i = 0;; ++i) {
         if (code < 0 || code > static_cast<int>(kMaxWeightCode)) {
-            return corrupt("weight code out of range");
+            return corrupt_header("weight code out of range");
         }
         header.weight_codes[i] = static_cast<std::uint8_t>(code);
         if (i == header.window.top) break;
@@ -115,8 +115,8 @@ Result<SparseHeader> parse_sparse_header(ByteReader& in, const ExponentField& fi
             code = predicted(code) + static_cast<int>(nibble) - kMiddle;
         }
     }
-    if (!in.ok()) return corrupt("ends inside its weights");
-    if (!nibbles.padding_is_zero()) return corrupt("padding is not zero");
+    if (!in.ok()) return corrupt_header("ends inside its weights");
+    if (!nibbles.padding_is_zero()) return corrupt_header("padding is not zero");
     return header;
 }
 

@@ -14,7 +14,7 @@
 namespace wisp {
 namespace {
 
-std::unexpected<Error> corrupt(const char* what) {
+std::unexpected<Error> corrupt_swift(const char* what) {
     return fail(ErrorKind::kCorrupt, std::string("swift block: ") + what);
 }
 
@@ -106,8 +106,8 @@ Result<void> read_steps(RansReader rans, const DtypeTraits& traits,
             take_step<kLane>(rans, model.context(field.of(before)), sizeof(T) * 8, overlong);
         store_le<T>(new_bits + i * sizeof(T), stepped(before, step, order));
     });
-    if (overlong) return corrupt("a step is longer than its element");
-    if (!rans.finished()) return corrupt("its stream does not end with its last change");
+    if (overlong) return corrupt_swift("a step is longer than its element");
+    if (!rans.finished()) return corrupt_swift("its stream does not end with its last change");
     return {};
 }
 
@@ -138,16 +138,18 @@ Result<void> SwiftDecoder::swift_positions(ByteReader in, std::size_t element_co
                                            std::vector<std::uint32_t>& positions) {
     const std::uint64_t count = in.varint();
     const GapShape shape = {in.fixed<std::uint8_t>(), in.fixed<std::uint8_t>()};
-    if (!in.ok()) return corrupt("ends inside its header");
-    if (count == 0 || count > element_count) return corrupt("more changes than elements, or none");
-    if (shape.low_bits > kMaxLowBits) return corrupt("more than 24 low bits");
-    if (shape.zero_chance == 0) return corrupt("a quotient of zero has no chance");
+    if (!in.ok()) return corrupt_swift("ends inside its header");
+    if (count == 0 || count > element_count)
+        return corrupt_swift("more changes than elements, or none");
+    if (shape.low_bits > kMaxLowBits) return corrupt_swift("more than 24 low bits");
+    if (shape.zero_chance == 0) return corrupt_swift("a quotient of zero has no chance");
     const auto low_bits = in.take((count * shape.low_bits + 7) / 8);
-    if (!in.ok()) return corrupt("ends inside its low bits");
-    if (!padding_is_zero(low_bits, count, shape.low_bits)) return corrupt("padding is not zero");
+    if (!in.ok()) return corrupt_swift("ends inside its low bits");
+    if (!padding_is_zero(low_bits, count, shape.low_bits))
+        return corrupt_swift("padding is not zero");
     const auto stream = in.take(in.remaining());
     rans_ = RansReader(stream);
-    if (!rans_.ok()) return corrupt("its stream is too short");
+    if (!rans_.ok()) return corrupt_swift("its stream is too short");
     positions.resize(static_cast<std::size_t>(count));
     RansReader rans = rans_;  // in registers while it reads
     GapReader gaps(shape, low_bits.empty() ? stream.data() : low_bits.data(), rans, element_count);
@@ -158,9 +160,9 @@ Result<void> SwiftDecoder::swift_positions(ByteReader in, std::size_t element_co
         next = position + 1;
     });
     rans_ = rans;
-    if (!rans.ok()) return corrupt("its stream ends too early");
+    if (!rans.ok()) return corrupt_swift("its stream ends too early");
     // They ascend, so the last one speaks for all; 2^24 gaps of 2^25 quotients do not overflow.
-    if (next > element_count) return corrupt("a position lies past the end of the block");
+    if (next > element_count) return corrupt_swift("a position lies past the end of the block");
     return {};
 }
 

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kCommitMark = "commit";
 // What a commit's list "must" may name: a reader of files that are interleaved.
 constexpr std::string_view kMustInterleaved = "interleaved";
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kCommitVersion = 1;
 constexpr std::size_t kHashDigits = 64;
 constexpr std::size_t kRunDigits = 32;
 
@@ -281,8 +281,9 @@ std::uint64_t AnchorEntry::bytes() const {
 }
 
 std::string write_commit(const Commit& commit) {
-    Json json = {{"wisp", kCommitMark}, {"version", kVersion},   {"run", commit.run},
-                 {"seq", commit.seq},   {"epoch", commit.epoch}, {"kind", name_of(commit.kind)}};
+    Json json = {{"wisp", kCommitMark},   {"version", kCommitVersion},
+                 {"run", commit.run},     {"seq", commit.seq},
+                 {"epoch", commit.epoch}, {"kind", name_of(commit.kind)}};
     if (commit.previous.seq != 0) json["previous"] = to_json(commit.previous);
     if (!commit.ancestors.empty()) {
         json["ancestors"] = Json::array();
@@ -327,7 +328,7 @@ Result<ParsedCommit> parse_commit(std::string_view object, std::string_view labe
     const auto& must = in.array("must", 64);
     const bool known =
         std::ranges::all_of(must, [](const auto& what) { return what == kMustInterleaved; });
-    if (in.ok() && (in.number("version") > kVersion || !known)) {
+    if (in.ok() && (in.number("version") > kCommitVersion || !known)) {
         return fail(ErrorKind::kUnsupported,
                     fmt::format("{} needs a newer wisp; upgrade", shown(label)));
     }

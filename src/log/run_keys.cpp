@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kWeightsSuffix = ".safetensors";
 constexpr std::string_view kSegmentSuffix = ".segment";
 constexpr std::string_view kSideSuffix = ".file";
-constexpr std::size_t kHashDigits = 16;
+constexpr std::size_t kKeyHashDigits = 16;
 constexpr std::size_t kLongestName = 200;
 
 std::string part_suffix(PartNumber part) {
@@ -25,7 +25,7 @@ std::string part_suffix(PartNumber part) {
 std::string object_name(const ObjectName& name, std::string_view suffix,
                         std::string_view from = "") {
     return fmt::format("{}{}-e{}-{}{}{}", step_text(name.step), from, name.epoch,
-                       name.sha256.substr(0, kHashDigits), suffix, part_suffix(name.part));
+                       name.sha256.substr(0, kKeyHashDigits), suffix, part_suffix(name.part));
 }
 
 std::vector<std::string_view> split(std::string_view path) {

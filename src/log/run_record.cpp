@@ -16,10 +16,10 @@ namespace wisp {
 namespace {
 
 constexpr std::string_view kMark = "run";
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kRecordVersion = 1;
 constexpr std::string_view kExclusive = "exclusive";
 constexpr std::string_view kSingleWriter = "single_writer";
-constexpr std::size_t kRunDigits = 32;
+constexpr std::size_t kRecordDigits = 32;
 // What fits into the engines of one host needs no slices, which cost some hundredths of the bytes.
 constexpr std::uint64_t kSlicedFrom = std::uint64_t{64} << 30;
 constexpr unsigned kSlicesBySize = 4;
@@ -28,7 +28,7 @@ constexpr unsigned kSlicesBySize = 4;
 
 std::string write_run_record(const RunRecord& record) {
     nlohmann::ordered_json json = {{"wisp", kMark},
-                                   {"version", kVersion},
+                                   {"version", kRecordVersion},
                                    {"nonce", record.nonce},
                                    {"created_ms", record.created_ms},
                                    {"mode", record.exclusive ? kExclusive : kSingleWriter},
@@ -55,12 +55,12 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     std::string problem;
     FieldReader in(*json, problem);
     if (in.text("wisp") != kMark) in.refuse("no mark of a run");
-    if (in.ok() && (in.number("version") > kVersion || !in.array("must", 64).empty())) {
+    if (in.ok() && (in.number("version") > kRecordVersion || !in.array("must", 64).empty())) {
         return fail(ErrorKind::kUnsupported,
                     fmt::format("{} needs a newer wisp; upgrade", shown(label)));
     }
     RunRecord record;
-    record.nonce = in.hex("nonce", kRunDigits);
+    record.nonce = in.hex("nonce", kRecordDigits);
     record.created_ms = in.time("created_ms");
     const std::string mode = in.text("mode");
     record.exclusive = mode == kExclusive;
@@ -85,7 +85,7 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string_view label
     if (in.has("roots") && record.roots.empty()) in.refuse("an empty list of roots");
     if (in.has("origin")) {
         FieldReader origin = in.object("origin");
-        record.origin = RunRecord::Origin{origin.text("at"), origin.hex("run", kRunDigits),
+        record.origin = RunRecord::Origin{origin.text("at"), origin.hex("run", kRecordDigits),
                                           origin.number("state_seq")};
         if (in.ok() && !is_run_path(record.origin->at)) in.refuse("a path to a run that is none");
     }
@@ -99,7 +99,7 @@ unsigned slices_of(const RunRecord& record, std::uint64_t weight_bytes) {
 }
 
 std::string run_id_of(std::string_view text) {
-    return to_hex(sha256(as_bytes(text))).substr(0, kRunDigits);
+    return to_hex(sha256(as_bytes(text))).substr(0, kRecordDigits);
 }
 
 }  // namespace wisp

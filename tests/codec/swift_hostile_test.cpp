@@ -157,19 +157,19 @@ TEST(SwiftHostile, RefusesOtherKindsAsUnsupported) {
     }
 }
 
-struct Sample {
+struct SwiftSample {
     const DtypeTraits* traits = nullptr;
     Bytes old_block;
     Bytes coded;
 };
 
-std::vector<Sample> make_samples(Rng& rng) {
-    std::vector<Sample> samples;
+std::vector<SwiftSample> make_swift_samples(Rng& rng) {
+    std::vector<SwiftSample> samples;
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kU8, Dtype::kF32, Dtype::kF64, Dtype::kF8E4M3}) {
         for (const auto& [count, share, change] :
              {std::tuple{300, 0.02, Change::kUlp}, std::tuple{5000, 0.01, Change::kUlp},
               std::tuple{300, 0.05, Change::kRandomBits}, std::tuple{1000, 1.0, Change::kUlp}}) {
-            Sample sample;
+            SwiftSample sample;
             sample.traits = &traits_of(dtype);
             sample.old_block = random_block(*sample.traits, Content::kWeights, count, rng);
             const Bytes after = changed_copy(sample.old_block, *sample.traits, share, change, rng);
@@ -182,7 +182,7 @@ std::vector<Sample> make_samples(Rng& rng) {
     return samples;
 }
 
-void expect_sound(const BlockChanges& changes, const Sample& sample) {
+void expect_sound_swift(const BlockChanges& changes, const SwiftSample& sample) {
     Bytes patched = sample.old_block;
     ASSERT_TRUE(changes.empty() ||
                 changes.positions.back() < patched.size() / sample.traits->element_bytes);
@@ -193,13 +193,13 @@ void expect_sound(const BlockChanges& changes, const Sample& sample) {
 
 TEST(SwiftHostile, DamageYieldsAnErrorOrSoundChanges) {
     Rng rng(2024);
-    const std::vector<Sample> samples = make_samples(rng);
+    const std::vector<SwiftSample> samples = make_swift_samples(rng);
     SwiftDecoder decoder;
     BlockChanges changes;
     std::size_t refused = 0;
     constexpr int kCases = 20'000;
     for (int i = 0; i < kCases; ++i) {
-        const Sample& sample = samples[rng() % samples.size()];
+        const SwiftSample& sample = samples[rng() % samples.size()];
         Bytes bytes = sample.coded;
         if (rng() % 4 == 0) bytes.resize(1 + rng() % bytes.size());
         for (std::uint64_t n = 1 + rng() % 3; n > 0; --n) {
@@ -209,7 +209,7 @@ TEST(SwiftHostile, DamageYieldsAnErrorOrSoundChanges) {
         }
         const auto result = decoder.decode(bytes, sample.old_block, *sample.traits, changes);
         if (result) {
-            ASSERT_NO_FATAL_FAILURE(expect_sound(changes, sample)) << "case " << i;
+            ASSERT_NO_FATAL_FAILURE(expect_sound_swift(changes, sample)) << "case " << i;
         } else {
             ++refused;
             ASSERT_TRUE(result.error().kind == ErrorKind::kCorrupt ||
@@ -221,7 +221,7 @@ TEST(SwiftHostile, DamageYieldsAnErrorOrSoundChanges) {
 
 TEST(SwiftHostile, IsRefusedWhenCutAnywhere) {
     Rng rng(7);
-    for (const Sample& sample : make_samples(rng)) {
+    for (const SwiftSample& sample : make_swift_samples(rng)) {
         SwiftDecoder decoder;
         BlockChanges changes;
         const std::size_t step = 1 + sample.coded.size() / 200;

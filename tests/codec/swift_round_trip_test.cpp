@@ -112,13 +112,13 @@ TEST_P(SwiftRoundTrip, GivesBackChangesThatComeInClusters) {
     }
 }
 
-std::vector<Dtype> all_dtypes() {
+std::vector<Dtype> swift_dtypes() {
     std::vector<Dtype> dtypes;
     for (int code = 0; code < kDtypeCount; ++code) dtypes.push_back(static_cast<Dtype>(code));
     return dtypes;
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryDtype, SwiftRoundTrip, ::testing::ValuesIn(all_dtypes()),
+INSTANTIATE_TEST_SUITE_P(EveryDtype, SwiftRoundTrip, ::testing::ValuesIn(swift_dtypes()),
                          [](const auto& named) { return dtype_name(named.param); });
 
 Bytes encoded(const Bytes& old_block, const Bytes& new_block) {

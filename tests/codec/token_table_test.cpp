@@ -18,7 +18,7 @@ Bytes written(const TokenTable& table) {
     return out;
 }
 
-Result<TokenTable> parse(const Bytes& bytes) {
+Result<TokenTable> parse_table(const Bytes& bytes) {
     ByteReader in(bytes);
     return parse_token_table(in);
 }
@@ -50,7 +50,7 @@ TEST(TokenTable, KeepsEveryByteThatOccursAndSumsTo4096) {
             sum += table.frequency[i];
         }
         ASSERT_EQ(sum, 4096U);
-        const TokenTable back = value_of(parse(written(table)));
+        const TokenTable back = value_of(parse_table(written(table)));
         ASSERT_EQ(back.frequency, table.frequency);
         ASSERT_EQ(back.start, table.start);
     }
@@ -60,7 +60,7 @@ TEST(TokenTable, GivesALoneByteEverything) {
     Counts counts{};
     counts[255] = 1;
     EXPECT_EQ(TokenTable::from_counts(counts).frequency[255], 4096);
-    EXPECT_EQ(value_of(parse(table_bytes({4096}))).frequency[0], 4096);
+    EXPECT_EQ(value_of(parse_table(table_bytes({4096}))).frequency[0], 4096);
 }
 
 TEST(TokenTable, MakesRoomForRareBytes) {
@@ -74,21 +74,22 @@ TEST(TokenTable, MakesRoomForRareBytes) {
 
 TEST(TokenTable, RejectsFrequenciesOutOfRange) {
     for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{4097}, ~std::uint64_t{0}}) {
-        EXPECT_NE(text_of(parse(table_bytes({bad, 4096}))).find("out of range"), std::string::npos);
+        EXPECT_NE(text_of(parse_table(table_bytes({bad, 4096}))).find("out of range"),
+                  std::string::npos);
     }
 }
 
 TEST(TokenTable, RejectsAnotherSumThan4096) {
     for (const auto& frequencies : std::vector<std::vector<std::uint64_t>>{
              {}, {4095}, {4096, 1}, {2048, 2047}, std::vector<std::uint64_t>(256, 17)}) {
-        EXPECT_NE(text_of(parse(table_bytes(frequencies))).find("4096"), std::string::npos);
+        EXPECT_NE(text_of(parse_table(table_bytes(frequencies))).find("4096"), std::string::npos);
     }
 }
 
 TEST(TokenTable, RejectsToEndInside) {
     const Bytes bytes = table_bytes({1000, 3000, 96});
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-        EXPECT_EQ(outcome_of(parse(
+        EXPECT_EQ(outcome_of(parse_table(
                       Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)))),
                   "corrupt");
     }

@@ -6,7 +6,7 @@
 namespace wisp::sim {
 namespace {
 
-constexpr std::int64_t kHourMs = 3'600'000;
+constexpr std::int64_t kSkewHourMs = 3'600'000;
 
 }  // namespace
 
@@ -68,7 +68,7 @@ void Scheduler::disturb(Actor& actor) {
         now_ms_ += leap_room ? std::clamp<std::int64_t>(leap_room(), 0, wanted) : wanted;
     }
     if (random_.chance(style_.clock_jump)) {
-        actor.skew_ms = static_cast<std::int64_t>(random_.below(4 * kHourMs)) - 2 * kHourMs;
+        actor.skew_ms = static_cast<std::int64_t>(random_.below(4 * kSkewHourMs)) - 2 * kSkewHourMs;
     }
     if (random_.chance(style_.stall)) {
         actor.stalled_until = steps_ + (std::uint64_t{8} << random_.below(9));

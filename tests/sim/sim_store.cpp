@@ -11,7 +11,7 @@ namespace wisp::sim {
 namespace {
 
 constexpr std::size_t kLinesKept = 80;
-constexpr std::uint64_t kAnySize = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kAnyObjectSize = std::numeric_limits<std::uint32_t>::max();
 
 std::string outcome(const Result<void>&) {
     return "done";
@@ -50,7 +50,7 @@ void Trace::print() const {
 }
 
 std::optional<Bytes> TrueStore::current(const std::string& key) {
-    auto bytes = read_whole(*this, key, kAnySize);
+    auto bytes = read_whole(*this, key, kAnyObjectSize);
     return bytes ? std::optional(std::move(*bytes)) : std::nullopt;
 }
 

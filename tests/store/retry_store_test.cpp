@@ -41,9 +41,9 @@ const Trouble kThrottles = [] {
     return trouble;
 }();
 
-struct Bench {
-    explicit Bench(std::vector<Trouble> script, RetryPlan retries = {},
-                   std::uint32_t retry_after_ms = 1'000)
+struct RetryBench {
+    explicit RetryBench(std::vector<Trouble> script, RetryPlan retries = {},
+                        std::uint32_t retry_after_ms = 1'000)
         : faults(std::make_shared<ScriptedFaults>(std::move(script))) {
         FaultPlan plan;
         plan.retry_after_ms = retry_after_ms;
@@ -59,7 +59,7 @@ struct Bench {
 };
 
 TEST(RetryStore, GetsOverAFewFailures) {
-    Bench bench({kFails, kLosesReply, kFails});
+    RetryBench bench({kFails, kLosesReply, kFails});
     value_of(bench.store->put("a", as_bytes("x")));
     EXPECT_EQ(bench.faults->asked(), 4U);
     EXPECT_GE(bench.clock->slept_ms(), 150);
@@ -68,7 +68,7 @@ TEST(RetryStore, GetsOverAFewFailures) {
 TEST(RetryStore, GivesUpAfterItsTries) {
     RetryPlan plan;
     plan.tries = 3;
-    Bench bench(std::vector<Trouble>(10, kFails), plan);
+    RetryBench bench(std::vector<Trouble>(10, kFails), plan);
     EXPECT_EQ(outcome_of(bench.store->head("a")), "unavailable");
     EXPECT_EQ(bench.faults->asked(), 3U);
 }
@@ -76,66 +76,66 @@ TEST(RetryStore, GivesUpAfterItsTries) {
 TEST(RetryStore, GivesUpWhenItsTimeIsUp) {
     RetryPlan plan;
     plan.tries = 1'000'000;
-    Bench bench(std::vector<Trouble>(100'000, kFails), plan);
+    RetryBench bench(std::vector<Trouble>(100'000, kFails), plan);
     EXPECT_EQ(outcome_of(bench.store->head("a")), "unavailable");
     EXPECT_LE(bench.clock->slept_ms(), 60'000);
     EXPECT_GT(bench.clock->slept_ms(), 30'000);
 }
 
 TEST(RetryStore, AsksOnceWhenTheAnswerIsFinal) {
-    Bench bench({});
+    RetryBench bench({});
     EXPECT_EQ(outcome_of(bench.store->head("a")), "not_found");
     EXPECT_EQ(bench.faults->asked(), 1U);
     EXPECT_EQ(bench.clock->slept_ms(), 0);
 }
 
 TEST(RetryStore, WaitsAsLongAsTheServerAsks) {
-    Bench bench({kThrottles}, {}, 20'000);
+    RetryBench bench({kThrottles}, {}, 20'000);
     value_of(bench.store->put("a", {}));
     EXPECT_EQ(bench.clock->slept_ms(), 20'000);
 }
 
 TEST(RetryStore, DoesNotWaitForAServerThatAsksTooMuch) {
-    Bench bench({kThrottles}, {}, 600'000);
+    RetryBench bench({kThrottles}, {}, 600'000);
     EXPECT_EQ(outcome_of(bench.store->put("a", {})), "unavailable");
     EXPECT_EQ(bench.clock->slept_ms(), 0);
 }
 
 TEST(RetryStore, KnowsItsOwnObjectWhenTheReplyWasLost) {
-    Bench bench({kLosesReply});
+    RetryBench bench({kLosesReply});
     EXPECT_EQ(value_of(bench.store->create("a", as_bytes("mine"))), Created::kNew);
     EXPECT_EQ(bench.faults->asked(), 3U) << "create, create, read";
 }
 
 TEST(RetryStore, KnowsItsOwnEmptyObjectToo) {
-    Bench bench({kLosesReply});
+    RetryBench bench({kLosesReply});
     EXPECT_EQ(value_of(bench.store->create("a", {})), Created::kNew);
 }
 
 TEST(RetryStore, YieldsToAnotherWriterAfterADoubtfulTry) {
     for (const char* theirs : {"them", "mine and more", "min", ""}) {
-        Bench bench({kFails});
+        RetryBench bench({kFails});
         value_of(bench.memory->put("a", as_bytes(theirs)));
         EXPECT_EQ(value_of(bench.store->create("a", as_bytes("mine"))), Created::kAlreadyThere);
     }
 }
 
 TEST(RetryStore, BelievesAlreadyThereWhenNoTryWasDoubtful) {
-    Bench bench({});
+    RetryBench bench({});
     value_of(bench.memory->put("a", as_bytes("mine")));
     EXPECT_EQ(value_of(bench.store->create("a", as_bytes("mine"))), Created::kAlreadyThere);
     EXPECT_EQ(bench.faults->asked(), 1U);
 }
 
 TEST(RetryStore, ReadsBackThroughFailures) {
-    Bench bench({kLosesReply, {}, kFails, kFails});
+    RetryBench bench({kLosesReply, {}, kFails, kFails});
     EXPECT_EQ(value_of(bench.store->create("a", as_bytes("mine"))), Created::kNew);
 }
 
 TEST(RetryStore, LeavesItOpenWhenItCannotReadBack) {
     RetryPlan plan;
     plan.tries = 3;
-    Bench bench({kLosesReply, {}, kFails, kFails, kFails}, plan);
+    RetryBench bench({kLosesReply, {}, kFails, kFails, kFails}, plan);
     EXPECT_EQ(outcome_of(bench.store->create("a", as_bytes("mine"))), "unavailable");
 }
 

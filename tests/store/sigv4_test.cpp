@@ -7,7 +7,7 @@ namespace {
 
 // The worked examples of "Signature calculations for the Authorization header" in Amazon's S3 API
 // reference, with its published, worthless keys.
-const AwsKeys kKeys{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
+const AwsKeys kExampleKeys{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
 const SigningScope kScope{"us-east-1", "s3", "20130524T000000Z"};
 const std::string kEmptySha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -22,12 +22,13 @@ SignableRequest request_for(const std::string& path, NamedValues query = {}) {
 TEST(SigV4, SignsTheExamplesOfTheReference) {
     SignableRequest get = request_for("/test.txt");
     get.headers.emplace_back("Range", "bytes=0-9");
-    EXPECT_EQ(sign_v4(get, kKeys, kScope).hex,
+    EXPECT_EQ(sign_v4(get, kExampleKeys, kScope).hex,
               "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
-    EXPECT_EQ(sign_v4(request_for("/", {{"lifecycle", ""}}), kKeys, kScope).hex,
+    EXPECT_EQ(sign_v4(request_for("/", {{"lifecycle", ""}}), kExampleKeys, kScope).hex,
               "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543");
-    EXPECT_EQ(sign_v4(request_for("/", {{"prefix", "J"}, {"max-keys", "2"}}), kKeys, kScope).hex,
-              "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
+    EXPECT_EQ(
+        sign_v4(request_for("/", {{"prefix", "J"}, {"max-keys", "2"}}), kExampleKeys, kScope).hex,
+        "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 
     SignableRequest put{"PUT",
                         "/" + percent_encoded("test$file.text", true),
@@ -39,17 +40,17 @@ TEST(SigV4, SignsTheExamplesOfTheReference) {
                    {"x-amz-content-sha256", put.payload_sha256},
                    {"x-amz-date", kScope.amz_date},
                    {"x-amz-storage-class", "REDUCED_REDUNDANCY"}};
-    EXPECT_EQ(sign_v4(put, kKeys, kScope).hex,
+    EXPECT_EQ(sign_v4(put, kExampleKeys, kScope).hex,
               "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
 }
 
 TEST(SigV4, NamesKeyAndScopeButNeverTheSecret) {
-    const RequestSignature signature = sign_v4(request_for("/a"), kKeys, kScope);
+    const RequestSignature signature = sign_v4(request_for("/a"), kExampleKeys, kScope);
     EXPECT_TRUE(signature.authorization.starts_with(
         "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
         "SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature="));
-    EXPECT_EQ(signature.authorization.find(kKeys.secret_access_key), std::string::npos);
-    EXPECT_EQ(signature.string_to_sign.find(kKeys.secret_access_key), std::string::npos);
+    EXPECT_EQ(signature.authorization.find(kExampleKeys.secret_access_key), std::string::npos);
+    EXPECT_EQ(signature.string_to_sign.find(kExampleKeys.secret_access_key), std::string::npos);
 }
 
 TEST(SigV4, EncodesWhatIsNotUnreserved) {

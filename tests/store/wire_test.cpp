@@ -9,7 +9,7 @@
 namespace wisp::testing {
 namespace {
 
-constexpr std::int64_t kNow = 1'800'000'000'000;
+constexpr std::int64_t kWireNow = 1'800'000'000'000;
 constexpr const char* kNowText = "Fri, 15 Jan 2027 08:00:00 GMT";
 
 TEST(ContentRange, IsTakenApart) {
@@ -33,10 +33,10 @@ TEST(ContentRange, ThatCannotBeIsNone) {
 }
 
 TEST(WireTimes, AreRead) {
-    EXPECT_EQ(parse_http_date(kNowText), kNow);
-    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00Z"), kNow);
-    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00.1Z"), kNow + 100);
-    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00.123456789Z"), kNow + 123);
+    EXPECT_EQ(parse_http_date(kNowText), kWireNow);
+    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00Z"), kWireNow);
+    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00.1Z"), kWireNow + 100);
+    EXPECT_EQ(parse_iso_time("2027-01-15T08:00:00.123456789Z"), kWireNow + 123);
 }
 
 TEST(WireTimes, OfServersThatKnowNoneAreNone) {
