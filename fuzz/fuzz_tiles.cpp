@@ -17,9 +17,9 @@ namespace {
 
 const TensorInfo kTensor{"w.down_proj", Dtype::kBf16, {24, 48}};
 
-class MemoryFile {
+class TilesFile {
   public:
-    MemoryFile() : descriptor_(::memfd_create("wisp-fuzz", MFD_CLOEXEC)) {}
+    TilesFile() : descriptor_(::memfd_create("wisp-fuzz", MFD_CLOEXEC)) {}
     void fill(const Bytes& bytes) {
         FUZZ_CHECK(::ftruncate(descriptor_, 0) == 0);
         FUZZ_CHECK(::pwrite(descriptor_, bytes.data(), bytes.size(), 0) ==
@@ -125,7 +125,7 @@ void decode_part(const std::filesystem::path& path, const HeldSlices& held, cons
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static MemoryFile memory;
+    static TilesFile memory;
     static const NamedLink link(memory.path());
     static const Schema schema = Schema::make({kTensor}).value();
     FuzzInput in(data, size);

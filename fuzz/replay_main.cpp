@@ -1,3 +1,4 @@
+// usage: fuzz_replay TARGET FOLDER...
 // Runs a fuzz target over every file of the folders given, in order of name.
 #include <algorithm>
 #include <cstdint>
@@ -8,11 +9,17 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+#include "replay_target.hpp"
 
 int main(int argc, char** argv) {
+    const auto target =
+        std::ranges::find(kReplayTargets, argc > 1 ? argv[1] : "", &ReplayTarget::name);
+    if (target == kReplayTargets.end()) {
+        std::fputs("there is no such target\n", stderr);
+        return 2;
+    }
     std::vector<std::filesystem::path> inputs;
-    for (int i = 1; i < argc; ++i) {
+    for (int i = 2; i < argc; ++i) {
         for (const auto& item : std::filesystem::directory_iterator(argv[i])) {
             if (item.is_regular_file()) inputs.push_back(item.path());
         }
@@ -24,7 +31,7 @@ int main(int argc, char** argv) {
         // Copied to its exact size, so that a sanitizer sees every byte read past the end.
         const std::vector<std::uint8_t> input(bytes.begin(), bytes.end());
         std::fprintf(stderr, "%s\n", path.filename().c_str());
-        LLVMFuzzerTestOneInput(input.data(), input.size());
+        target->run(input.data(), input.size());
     }
     std::printf("%zu inputs\n", inputs.size());
     if (inputs.empty()) std::fputs("there is nothing to replay\n", stderr);
