@@ -51,15 +51,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(wisp_warnings INTERFACE -Wno-maybe-uninitialized)
   endif()
 else()
-  # Clang counts sign conversions under -Wconversion, GCC does not; GCC is the judge.
-  target_compile_options(wisp_warnings INTERFACE -Wno-sign-conversion)
+  # Clang counts sign conversions under -Wconversion, GCC does not; GCC is the judge. It also reports what GCC's own
+  # library uses of what it calls deprecated.
+  target_compile_options(wisp_warnings INTERFACE -Wno-sign-conversion -Wno-deprecated-declarations)
 endif()
 
 if(WISP_SANITIZE)
   list(JOIN WISP_SANITIZE "," sanitizers)
   add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizers})
-  if("address" IN_LIST WISP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if("address" IN_LIST WISP_SANITIZE AND NOT WISP_FUZZ)
     # Each check names its place in the source. In a program that can be loaded anywhere these are
     # millions of relocations, at every start, and tests start it thousands of times.
     add_link_options(-no-pie)
@@ -72,14 +73,31 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aar
   add_compile_options(-fno-tree-slp-vectorize)
 endif()
 
-# What follows is for GCC's builds. Clang's, the one that fuzzes, compiles every file by itself and shows
-# that each includes what it uses; its compile_commands.json is the one for tools that read sources.
-
 # Reading the same headers, and instantiating the same templates, is two thirds of what a file costs: done once
-# for every `count` of them. More would make each change dear. A file with options of its own stays alone.
+# for every `count` of them. More would make each change dear. A file with options of its own stays alone. The build
+# that fuzzes compiles every file by itself and shows that each includes what it uses; its compile_commands.json is the
+# one for tools that read sources.
 function(wisp_compile_together target count)
+  if(WISP_FUZZ)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+  if(WISP_SANITIZE)
+    # Made for one round of tests, not for one change: sixteen of a layer, or of a program's files.
+    set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+    get_target_property(sources ${target} SOURCES)
+    foreach(source IN LISTS sources)
+      set(group together)
+      if(source MATCHES "^src/(.*)/")
+        string(MAKE_C_IDENTIFIER ${CMAKE_MATCH_1} group)
+      endif()
+      list(APPEND files_${group} ${source})
+      list(LENGTH files_${group} count)
+      math(EXPR part "(${count} - 1) / 16")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${part})
+    endforeach()
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
     # A source that another one includes counts as a header, in which types without linkage would be wrong.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()

@@ -8,7 +8,7 @@ build=(g++ cmake ninja-build make git ccache pkg-config
        libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev
        libcurl4-openssl-dev libpugixml-dev prometheus-cpp-dev libcpp-httplib-dev)
 python=(python3 python3-venv ca-certificates)
-clang=(clang-19 libclang-rt-19-dev)
+clang=(clang-19 libclang-rt-19-dev llvm-19)  # the last for its symbolizer: sanitizers name lines by it
 style=(clang-format-19 clang-tidy-19 libgtest-dev libgmock-dev)
 
 group=${1:-build}
