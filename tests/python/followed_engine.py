@@ -19,6 +19,7 @@ class Engine:
     """vllm.LLM of a folder; with `run`, it follows that."""
 
     def __init__(self, folder: Path, run: Any = None, **options: Any) -> None:
+        import plain_convolutions  # noqa: F401
         from vllm import LLM
 
         if run is not None:
