@@ -88,11 +88,10 @@ fuzz:  ## run every fuzz target for FUZZ_SECONDS (default 600) each
 	@$(call compile,fuzz)
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 
-# What is large takes minutes there, byte by byte, and shares nothing more than what is small.
 tsan:  ## the tests labelled parallel under ThreadSanitizer
 	@tools/setup.sh test
 	@$(fixed_layout) bash -c '$(call compile,tsan,--target parallel_tests)'
-	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel -E LargeObject
+	@$(fixed_layout) tools/run_tests.sh tsan -j $(JOBS) -L parallel
 
 style:  ## formatting, clang-tidy on what changed, the include law, ruff and mypy
 	@tools/setup.sh style
