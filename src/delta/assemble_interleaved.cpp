@@ -12,7 +12,7 @@
 namespace wisp {
 namespace {
 
-std::unexpected<Error> misplaced(const std::string& what) {
+std::unexpected<Error> bad_part(const std::string& what) {
     return fail(ErrorKind::kCorrupt, "interleaved file: " + what);
 }
 
@@ -33,7 +33,7 @@ class SealTaker {
     Result<std::string> seal() {
         if (header_.size() < wanted_ || wanted_ < kSealOffset + kSealDigits ||
             as_text(header_).substr(kLengthBytes, kSealLead.size()) != kSealLead) {
-            return misplaced("an open seal in what is no delta");
+            return bad_part("an open seal in what is no delta");
         }
         return seal_text(header_, data_.finish());
     }
@@ -43,7 +43,7 @@ class SealTaker {
 
     Result<void> read_length() {
         const auto length = load_le<std::uint64_t>(header_.data());
-        if (length > limits::kSafetensorsHeaderBytes) return misplaced("a header that is too long");
+        if (length > limits::kSafetensorsHeaderBytes) return bad_part("a header that is too long");
         wanted_ += static_cast<std::size_t>(length);
         return {};
     }
