@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -69,6 +70,19 @@ Result<T> call_python(std::string_view during, Call&& call) {
     }
     leave_python(entered);
     return std::move(*result);
+}
+
+/// Calls `tell` with a Told of what is the library's, and ends it: code that keeps it is told so.
+template <class Told, class Subject, class Tell>
+void tell_while_it_lasts(const Subject& subject, Tell&& tell) {
+    const auto told = std::make_shared<Told>(&subject);
+    try {
+        tell(told);
+    } catch (...) {
+        told->end();
+        throw;
+    }
+    told->end();
 }
 
 }  // namespace wisp::python

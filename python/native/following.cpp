@@ -104,14 +104,8 @@ class FollowSession {
             const auto entered = enter();
             if (!entered) return std::unexpected(entered.error());
             return tell_python("the target", [&] {
-                const auto state = std::make_shared<TakenState>(&weights);
-                try {
-                    on_adopt_(state, at.step);
-                } catch (...) {
-                    state->end();
-                    throw;
-                }
-                state->end();
+                tell_while_it_lasts<TakenState>(
+                    weights, [&](const auto& state) { on_adopt_(state, at.step); });
                 target_step_ = at.step;
             });
         };
@@ -157,7 +151,7 @@ class FollowSession {
         };
         options.on_move = [this](const ReplicaMove& move) {
             return tell_python("the target", [&] {
-                tell_move(move, [&](const std::shared_ptr<ToldMove>& told) {
+                tell_while_it_lasts<ToldMove>(move, [&](const auto& told) {
                     on_move_(told, move.to->step, move.to->seq, to_text(move.to->state));
                 });
             });

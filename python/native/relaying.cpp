@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -88,7 +89,7 @@ class RelayHooks {
     Result<void> move(const ReplicaMove& move) {
         return told([&] {
             buffer_.reset();  // nobody reads the room any more
-            tell_move(move, [&](const std::shared_ptr<ToldMove>& told) {
+            tell_while_it_lasts<ToldMove>(move, [&](const auto& told) {
                 calls_.move(told, move.to->step, move.to->seq, to_text(move.to->state),
                             nb::make_tuple(move.moved_by.a, move.moved_by.b));
             });

@@ -1,4 +1,5 @@
-// What a follower's replica looks like from Python: targets in host memory, and moves told to code.
+// What a follower's replica looks like from Python: targets in host memory, and whole states told
+// to code.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/shared_ptr.h>
 
 #include <optional>
 #include <string>
@@ -34,18 +33,5 @@ class ToldMove {
     const ReplicaMove& move() const;
     const ReplicaMove* move_;
 };
-
-/// Calls `tell` with what holds for that long only.
-template <class Tell>
-void tell_move(const ReplicaMove& move, Tell&& tell) {
-    const auto told = std::make_shared<ToldMove>(&move);
-    try {
-        tell(told);
-    } catch (...) {
-        told->end();
-        throw;
-    }
-    told->end();
-}
 
 }  // namespace wisp::python

@@ -77,7 +77,7 @@ class WordRun {
         for (std::size_t i = 0; i < part.positions.size(); ++i) {
             const std::uint32_t position = part.positions[i];
             store_le<T>(bits.data() + i * sizeof(T),
-                        static_cast<T>(now_[position / kPerWord] >> shift_of(position)));
+                        static_cast<T>(now_[position / kPerWord] >> lane_shift<T>(position)));
         }
     }
 
@@ -93,8 +93,9 @@ class WordRun {
             std::uint64_t after = before;
             for (; i < part.positions.size() && part.positions[i] / kPerWord == word; ++i) {
                 const T value = load_element<T>(bits.data(), i);
-                changed += static_cast<T>(after >> shift_of(part.positions[i])) != value ? 1 : 0;
-                after = with_lane(after, part.positions[i], value);
+                changed +=
+                    static_cast<T>(after >> lane_shift<T>(part.positions[i])) != value ? 1 : 0;
+                after = with_lane<T>(after, part.positions[i], value);
             }
             // Of a dense block most words are as they were, and are not touched.
             if (after == before) continue;
@@ -142,13 +143,6 @@ class WordRun {
 
     std::uint64_t old_word(std::size_t i) const {
         return load_le<std::uint64_t>(old_words_ + i * 8);
-    }
-    static unsigned shift_of(std::uint32_t position) {
-        return position % kPerWord * 8 * static_cast<unsigned>(sizeof(T));
-    }
-    static std::uint64_t with_lane(std::uint64_t word, std::uint32_t position, T value) {
-        const unsigned shift = shift_of(position);
-        return (word & ~(kLane << shift)) | (std::uint64_t{value} << shift);
     }
 
     const TouchedBlock& block_;
@@ -209,10 +203,10 @@ class SinglePart {
             const auto before = load_le<std::uint64_t>(words_ + at * 8);
             std::uint64_t after = before;
             for (; i < part_.positions.size() && part_.positions[i] / kPerWord == word; ++i) {
-                const unsigned shift = part_.positions[i] % kPerWord * kBits;
                 const T value = load_element<T>(changes_.new_bits.data(), i);
+                const unsigned shift = lane_shift<T>(part_.positions[i]);
                 changed += static_cast<T>(before >> shift) != value ? 1 : 0;
-                after = (after & ~(kLane << shift)) | (std::uint64_t{value} << shift);
+                after = with_lane<T>(after, part_.positions[i], value);
             }
             // Of a dense block most words are as they were, and are not touched.
             if (after == before) continue;
@@ -242,8 +236,6 @@ class SinglePart {
 
   private:
     static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
-    static constexpr unsigned kBits = 8 * sizeof(T);
-    static constexpr std::uint64_t kLane = static_cast<T>(~T{0});
 
     TouchedBlock::Part& part_;
     const std::byte* words_;

@@ -35,4 +35,18 @@ inline std::uint64_t load_word(const std::byte* bytes, std::size_t at, std::size
     return word;
 }
 
+/// The lowest bit, in its word, of the element at a position.
+template <class T>
+unsigned lane_shift(std::uint32_t position) {
+    return position % (8 / sizeof(T)) * 8 * static_cast<unsigned>(sizeof(T));
+}
+
+/// The word with other bits in the place of the element at a position.
+template <class T>
+std::uint64_t with_lane(std::uint64_t word, std::uint32_t position, T bits) {
+    const unsigned shift = lane_shift<T>(position);
+    const std::uint64_t lane = std::uint64_t{static_cast<T>(~T{0})} << shift;
+    return (word & ~lane) | (std::uint64_t{bits} << shift);
+}
+
 }  // namespace wisp

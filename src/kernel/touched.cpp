@@ -20,17 +20,12 @@ class OverlaidWords {
         const auto& positions = over_->positions;
         while (next_ < positions.size() && positions[next_] / kPerWord < word) ++next_;
         for (; next_ < positions.size() && positions[next_] / kPerWord == word; ++next_) {
-            bits =
-                with_lane(bits, positions[next_], load_element<T>(over_->new_bits.data(), next_));
+            bits = with_lane<T>(bits, positions[next_],
+                                load_element<T>(over_->new_bits.data(), next_));
         }
         return bits;
     }
     static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
-    static std::uint64_t with_lane(std::uint64_t word, std::uint32_t position, T bits) {
-        const unsigned shift = position % kPerWord * 8 * static_cast<unsigned>(sizeof(T));
-        const std::uint64_t lane = std::uint64_t{static_cast<T>(~T{0})} << shift;
-        return (word & ~lane) | (std::uint64_t{bits} << shift);
-    }
 
   private:
     const BlockChanges* over_;
@@ -55,8 +50,8 @@ TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& 
             overlaid.patched(word, load_word(bytes.data(), std::size_t{word} * 8, bytes.size()));
         std::uint64_t after = before;
         for (; i < changes.count() && changes.positions[i] / Words::kPerWord == word; ++i) {
-            after = Words::with_lane(after, changes.positions[i],
-                                     load_element<T>(changes.new_bits.data(), i));
+            after = with_lane<T>(after, changes.positions[i],
+                                 load_element<T>(changes.new_bits.data(), i));
         }
         sums.before += mix_word(seed, first_word + word, before);
         sums.after += mix_word(seed, first_word + word, after);

@@ -185,14 +185,18 @@ class LoadPlan:
         """Of these tensors in the checkpoint."""
         return sum(torch.Size(self.shapes[n]).numel() * self.dtypes[n].itemsize for n in names)
 
+    def is_copy(self, name: str, piece: Piece) -> bool:
+        """Whether its target holds the elements of a piece as they are, bit for bit."""
+        return piece.function is None and self.targets[piece.target].dtype == self.dtypes[name]
+
     def convert(self, bits: torch.Tensor, name: str, piece: Piece) -> torch.Tensor:
         """Elements of a piece as its target holds them: computed, and rounded as a copy would."""
+        if self.is_copy(name, piece):
+            return bits
         dtype, target = self.dtypes[name], self.targets[piece.target]
         if piece.function is not None:
             values = piece.function(bits.view(dtype))
             return values.to(target.dtype).contiguous().view(_INTEGERS[target.width])
-        if dtype == target.dtype:
-            return bits
         return bits.view(dtype).to(target.dtype).view(_INTEGERS[target.width])
 
     def forget_pieces(self, name: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from ... import _native
 from ..feed.feed_files import inside, map_at_once
 from ..feed.feed_messages import Gather, Part
+from ..feed.word_buffers import index_bytes
 from ..plan.load_plan import LoadPlan, Piece, Target
 from ..stage.stage import Stage
 
@@ -22,10 +23,7 @@ def parts_of(plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
     """What a rank can give back bit for bit, of each tensor of the checkpoint."""
     found: dict[str, tuple[Part, ...]] = {}
     for name, pieces in plan.pieces.items():
-        if all(
-            piece.function is None and plan.targets[piece.target].dtype == plan.dtypes[name]
-            for piece in pieces
-        ):
+        if all(plan.is_copy(name, piece) for piece in pieces):
             found[name] = tuple(
                 (piece.source_offset, tuple((size, stride) for size, stride, _ in piece.dims))
                 for piece in pieces
@@ -53,7 +51,7 @@ class WordGather:
         for name, first, count, at in asked.tensors:
             if first < 0:
                 words = data[at : at + 4 * count].view(np.int32)
-                at += -(-4 * count // 8) * 8
+                at += index_bytes(count)
             else:
                 words = np.arange(first, first + count, dtype=np.int32)
             buffer = data[at : at + 8 * count]

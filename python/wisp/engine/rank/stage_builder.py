@@ -109,11 +109,6 @@ class StageBuilder:
         writes = self._plans.captured(stage.plan, lambda name: _signed(state.bits(name)))
         stage.put_writes(writes)
 
-    def _given_alone(self, plan: LoadPlan, feed: FeedState) -> set[str]:
-        """Tensors that the feed learns from this rank's memory, and from one place in it."""
-        held = {name for name, parts in parts_of(plan).items() if len(parts) == 1}
-        return held - set(feed.kept)
-
     def _put_moves(
         self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool = True
     ) -> bool:
@@ -124,8 +119,8 @@ class StageBuilder:
         plan = stage.plan
         schema = {entry[0]: entry for entry in feed.schema}
         touched: set[str] = set()
+        kept = set(feed.kept)
         twins = self._plans.coverage.twins
-        given = self._given_alone(plan, feed)
         for move in moves:
             stage.next_move()
             is_proven = from_memory and move.proven_by == (self._label,)
@@ -137,14 +132,14 @@ class StageBuilder:
                     touched.update(plan.opaque[name])
                 else:
                     before = old if from_memory else None
-                    is_old = is_proven and name in given
-                    stage.put(name, positions, bits, before, is_proven=is_old)
+                    is_given = name not in kept and _is_given_alone(plan, name)
+                    stage.put(name, positions, bits, before, is_proven=is_proven and is_given)
             for name, twin in twins.items():
                 if not _move_alike(tied.get(name), tied.get(twin)):
                     raise _UnlikeError(name)
         if not touched:
             return True
-        if feed.relay and not touched <= set(feed.kept):
+        if feed.relay and not touched <= kept:
             return False
         with self._link.mapped(feed) as state:
             if state is None:
@@ -153,6 +148,12 @@ class StageBuilder:
             writes = self._plans.captured(plan, lambda name: _signed(bits_of(name)), touched)
             stage.put_writes(writes, everything=feed.relay)
         return True
+
+
+def _is_given_alone(plan: LoadPlan, name: str) -> bool:
+    """Whether a feed that asks this rank alone learns the tensor from one place of its memory."""
+    pieces = plan.pieces.get(name, [])
+    return len(pieces) == 1 and plan.is_copy(name, pieces[0])
 
 
 class _UnlikeError(Exception):

@@ -92,11 +92,10 @@ class Stage:
             old = None if in_rows else old_bits
             if old is None or not is_proven:
                 self._unproven.add(piece.target)
-            if piece.function is None and self.plan.dtypes[name] == target.dtype:
-                if target.layout is None:
-                    self._add(piece.target, (piece.native, positions, bits, old))
-                    continue
-            self._put_converted(name, piece, positions, bits, old)
+            if target.layout is None and self.plan.is_copy(name, piece):
+                self._add(piece.target, (piece.native, positions, bits, old))
+            else:
+                self._put_converted(name, piece, positions, bits, old)
 
     def _put_converted(
         self,
