@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -325,6 +326,26 @@ def test_an_engine_that_refuses_is_named_whichever_it_is(
     told = status.json()
     assert told["served"] == 1 and told["engines"] == {"0": 2, "1": 1}
     assert said in told["faults"]
+
+
+def test_who_asks_while_a_note_is_taken_in_waits_for_it(
+    two: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task of self mode and a request look at the same time: both see the run or neither."""
+    told: list[dict[str, Any]] = []
+    coordinator = update_coordinator.UpdateCoordinator(config_of(2))
+    other = threading.Thread(target=lambda: told.append(coordinator.status()))
+
+    class SlowLink(ScriptedLink):
+        def __init__(self, settings: Any, *, starts: bool = True) -> None:
+            other.start()
+            other.join(0.2)  # ends in it only where nobody is kept waiting
+            super().__init__(settings, starts=starts)
+
+    monkeypatch.setattr(update_coordinator, "FeedLink", SlowLink)
+    assert coordinator.info() is not None
+    other.join()
+    assert told[0]["initialized"] and told[0]["staged"] == 2
 
 
 def test_an_engine_that_breaks_is_named(two: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,9 @@ class UpdateCoordinator:
         self._is_whole = parallel.nnodes == 1
         if not self._is_whole:
             self._expected = parallel.local_world_size
-        self._link: FeedLink | None = None
-        self._note: dict[str, Any] | None = None
+        self._told: dict[str, Any] | None = None  # the note that _followed comes of
+        self._followed: tuple[InitInfo, FeedLink] | None = None
+        self._noting = threading.Lock()
         self._config = vllm_config
         self._draft = draft_kind(vllm_config)
         self._switched_to = ""  # what ranks say of themselves arrives a little later
@@ -71,38 +73,52 @@ class UpdateCoordinator:
 
     def info(self) -> InitInfo | None:
         """What the ranks follow, as they were told; None: nothing yet."""
-        note = read_note()
-        if note != self._note:
-            if self._link is not None:
-                self._link.close()
-            self._link, self._note, self._switched_to = None, note, ""
-            if note is not None:
-                settings = InitInfo(**note).feed(self._config.model_config.model)
-                self._link = FeedLink(settings, starts=False)
-        return None if note is None else InitInfo(**note)
+        followed = self._following()
+        return followed[0] if followed else None
+
+    def _following(self) -> tuple[InitInfo, FeedLink] | None:
+        """What the ranks follow, and the link to its feed: both or neither, also for threads that
+        ask at the same time."""
+        with self._noting:
+            note = read_note()
+            if note != self._told:
+                self._let_go()
+                if note is not None:
+                    info = InitInfo(**note)
+                    settings = info.feed(self._config.model_config.model)
+                    self._followed = (info, FeedLink(settings, starts=False))
+                self._told = note
+            return self._followed
+
+    def _let_go(self) -> None:
+        if self._followed is not None:
+            self._followed[1].close()
+        self._told, self._followed, self._switched_to = None, None, ""
 
     def _required(self) -> FeedLink:
-        if self.info() is None or self._link is None:
+        followed = self._following()
+        if followed is None:
             raise InvalidError(
                 "this server does not follow a run yet; POST /wisp/init tells it which"
             )
-        return self._link
+        return followed[1]
 
     def _over(self, feed: FeedState) -> Overview:
         return Overview(feed, engine_id(), self._expected, self._is_whole)
 
     def status(self) -> dict[str, Any]:
         """What GET /wisp/status answers."""
-        info = self.info()
+        followed = self._following()
         empty = {
             "run": None, "mode": None, "initialized": False, "served": None, "staged": None,
             "head": None, "ranks": 0, "engines": {}, "expired": False,
             "faults": list(self.faults), "last": self.last, "draft": self._told_draft(None),
             **_NOTHING_UNCOVERED,
         }  # fmt: skip
-        if info is None or self._link is None:
+        if followed is None:
             return empty
-        feed = self._link.known
+        info, link = followed
+        feed = link.known
         over = self._over(feed)
         served, staged = over.served, over.staged
         faults = [*feed.status.faults, *self.faults, *filter(None, [over.failure])]
@@ -132,8 +148,9 @@ class UpdateCoordinator:
         """The status once the step is staged or served, or when the time is up."""
         end = time.monotonic() + timeout
         while True:
-            if self.info() is not None and self._link is not None:
-                self._link.wait(lambda f: _has(self._over(f), step), end - time.monotonic())
+            followed = self._following()
+            if followed is not None:
+                followed[1].wait(lambda f: _has(self._over(f), step), end - time.monotonic())
                 return self.status()
             if time.monotonic() >= end:
                 return self.status()
@@ -210,9 +227,10 @@ class UpdateCoordinator:
 
         They may need longer, and say so in the status then.
         """
-        info = self.info()
-        if info is None or self._link is None:
+        followed = self._following()
+        if followed is None:
             return
+        info, link = followed
         allowed = info.allowed.key
 
         def known(feed: FeedState) -> bool:
@@ -220,24 +238,26 @@ class UpdateCoordinator:
             empty = feed.at is None and (feed.status.passes > 0 or bool(feed.status.faults))
             return empty or over.refusal(allowed) is not None or over.staged is not None
 
-        feed = self._link.wait(known, timeout)
+        feed = link.wait(known, timeout)
         refusal = self._over(feed).refusal(allowed) if feed else None
         if refusal is not None:
             raise InvalidError(refusal)
 
     def wait_ahead(self, timeout: float) -> str | None:
         """The key of a staged state that is not served; None after `timeout` seconds."""
-        if self.info() is None or self._link is None:
+        followed = self._following()
+        if followed is None:
             time.sleep(min(timeout, 0.1))
             return None
-        feed = self._link.wait(lambda f: self._over(f).is_ahead(), timeout)
+        feed = followed[1].wait(lambda f: self._over(f).is_ahead(), timeout)
         staged = self._over(feed).staged if feed else None
         return staged.key if staged else None
 
     @property
     def is_complete(self) -> bool:
         """Whether all ranks of this host follow."""
-        return self._link is not None and self._over(self._link.known).complete
+        followed = self._followed
+        return followed is not None and self._over(followed[1].known).complete
 
     def note_switch(self, key: str, answers: list[Answer]) -> dict[str, Any]:
         """Takes down what the engine cores answered; the answer to the request.
@@ -277,19 +297,21 @@ class UpdateCoordinator:
             served = self._over(feed).served
             return not feed.connected or (served is not None and served.key == key)
 
-        if self._link is not None:
-            self._link.wait(told, _TOLD)
+        followed = self._followed
+        if followed is not None:
+            followed[1].wait(told, _TOLD)
 
     def _log_uncovered(self) -> None:
-        over = self._over(self._link.known) if self._link is not None else None
+        followed = self._followed
+        over = self._over(followed[1].known) if followed else None
         for kind, names in over.uncovered.items() if over else ():
             if names and kind != "ignored":
                 _log.warning("%s, as was allowed: %s", kind, listed(names))
 
     def close(self) -> None:
         """Lets go of the feed."""
-        if self._link is not None:
-            self._link.close()
+        with self._noting:
+            self._let_go()
 
 
 def _refusal(key: str, answers: list[Answer], refused: list[Answer]) -> Error:
