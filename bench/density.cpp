@@ -108,17 +108,17 @@ void take(const Pair& pair, SwiftDecoder& decoder, BlockChanges& changes,
         const auto new_block = std::as_writable_bytes(std::span(target))
                                    .subspan(range.first_element * 2, old_block.size());
         changes.element_bytes = 2;
-        if (!decoder.positions(coded[block], range.element_count, kBf16, changes.positions)) {
-            std::abort();
-        }
+        const auto reading =
+            read_swift_positions(coded[block], range.element_count, kBf16, changes.positions);
+        if (!reading) std::abort();
         if (!SwiftDecoder::is_sparse(coded[block])) {
-            if (!decoder.values(old_block, new_block)) std::abort();
+            if (!decoder.values(*reading, old_block, new_block)) std::abort();
             continue;
         }
         changes.old_bits.resize(changes.count() * 2);
         changes.new_bits.resize(changes.count() * 2);
         gather(old_block.data(), changes.positions, 2, changes.old_bits.data());
-        if (!decoder.values(changes.old_bits, changes.new_bits)) std::abort();
+        if (!decoder.values(*reading, changes.old_bits, changes.new_bits)) std::abort();
         scatter_new_bits(changes, new_block.data());
     }
 }

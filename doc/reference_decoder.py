@@ -394,19 +394,21 @@ class Adaptive:
         stream.take(which, 16, *((0, self.one) if bit else (self.one, 65536)))
         self.learn(bit)
         return bit
-def read_step(stream, longer, second, width, which=VALUE):
+def read_length(stream, longer, second, width, which):
     """`longer` and `second` give the adaptive bit of a number."""
-    slot, one = stream.slot(which, 16), longer(0).one
-    if slot >= one:
-        middle = one + (65536 - one) // 2
-        stream.take(which, 16, *((one, middle) if slot < middle else (middle, 65536)))
-        longer(0).learn(False)
-        return 1 if slot < middle else -1
     e = 0
     while longer(e).read(stream, which):
         need((e := e + 1) < width, "step is longer than an element")
-    magnitude = ((2 + second(e).read(stream, which)) << (e - 1)) + stream.plain(e - 1, which)
-    return -magnitude if stream.plain(1, which) else magnitude
+    return ((2 + second(e).read(stream, which)) << (e - 1)) + stream.plain(e - 1, which) if e else 1
+def read_step(stream, longer, second, width):
+    slot, one = stream.slot(VALUE, 16), longer(0).one
+    if slot >= one:
+        middle = one + (65536 - one) // 2
+        stream.take(VALUE, 16, *((one, middle) if slot < middle else (middle, 65536)))
+        longer(0).learn(False)
+        return 1 if slot < middle else -1
+    magnitude = read_length(stream, longer, second, width, VALUE)
+    return -magnitude if stream.plain(1, VALUE) else magnitude
 
 # ---- 11. Blocks of every element: split and steps -------------------------------------------------------------------
 def read_table(at):
@@ -467,11 +469,12 @@ def quotient_slices(z):
     return slices + [(4096 - left, 4096)]
 def read_swift(dtype, old, body):
     at, width, is_float = Bytes(body), 8 * old.itemsize, DTYPES[dtype][4]
-    count, s, z = at.varint(), at.u8(), at.u8()
+    count, s, z, p = at.varint(), at.u8(), at.u8(), at.varint()
     need(1 <= count <= len(old), "change count is not 1 to the number of elements")
     need(s <= 24 and z >= 1, "low bits are more than 24, or chance of zero is not 1 to 255")
-    low = int.from_bytes(at.take((count * s + 7) // 8), "little")
-    need(low >> (count * s) == 0, "unused high bits are not zero")
+    need(p <= 256, "single from is not 0 to 256")
+    low, signs = (int.from_bytes(at.take((count * bits + 7) // 8), "little") for bits in (s, 1))
+    need(low >> (count * s) == 0 and signs >> count == 0, "unused high bits are not zero")
     stream, slices, positions = Rans(body[at.at:], 2), quotient_slices(z), []
     escape = len(slices) - 1
     for k in range(count):                          # positions, without a look at old
@@ -486,9 +489,13 @@ def read_swift(dtype, old, body):
         positions.append((positions[-1] if positions else -1) + 1 + gap)
         need(positions[-1] < len(old), "position past the end")
     first, longer, second = ([Adaptive() for _ in range(319)] for _ in range(3))
-    new, x = old.copy(), exponents(dtype, old[positions]).tolist()
-    for k, i in enumerate(positions):               # values, with a look at those alone
-        step = read_step(stream, lambda n: longer[x[k] + n] if n else first[x[k]], lambda n: second[x[k] + n], width, k % 2)
+    new, j, binades = old.copy(), 0, exponents(dtype, old[positions]).tolist()
+    for k, (i, x) in enumerate(zip(positions, binades)):                        # values, with a look at those alone
+        length = 1
+        if x < p:
+            bits = (lambda n: longer[x + n] if n else first[x]), (lambda n: second[x + n])
+            length, j = read_length(stream, *bits, width, j % 2), j + 1
+        step = -length if signs >> k & 1 else length
         new[i] = order((order(int(old[i]), width, is_float) + step) % (1 << width), width, is_float)
     stream.finish()
     return new

@@ -11,17 +11,20 @@ using namespace wisp::fuzz;
 
 namespace {
 
-/// Low bits as they come, and any numbers as states inside the range that a reader takes.
+/// Low bits and signs as they come, and any numbers as states inside the range that a reader takes.
 void append_head(FuzzInput& in, std::size_t elements, Bytes& coded) {
     const std::size_t count = 1 + in.choice(elements);
     const auto low_bits = static_cast<unsigned>(in.choice(kMaxLowBits + 1));
     append_varint(coded, count);
     coded.push_back(static_cast<std::byte>(low_bits));
     coded.push_back(static_cast<std::byte>(1 + in.choice(255)));
-    Bytes packed = block_from(in, (count * low_bits + 7) / 8);
-    const unsigned used = static_cast<unsigned>(count * low_bits % 8);
-    if (used != 0) packed.back() &= static_cast<std::byte>((1U << used) - 1);
-    coded.insert(coded.end(), packed.begin(), packed.end());
+    append_varint(coded, in.choice(kMaxSingleFrom + 1));
+    for (const std::size_t bits : {count * low_bits, count}) {
+        Bytes packed = block_from(in, (bits + 7) / 8);
+        const unsigned used = static_cast<unsigned>(bits % 8);
+        if (used != 0) packed.back() &= static_cast<std::byte>((1U << used) - 1);
+        coded.insert(coded.end(), packed.begin(), packed.end());
+    }
     for (int lane = 0; lane < 2; ++lane) {
         const std::uint64_t state = in.number<std::uint64_t>() % (kRansLow << 32);
         append_fixed(coded, state < kRansLow ? state + kRansLow : state);
@@ -33,13 +36,14 @@ void check_phases(SwiftDecoder& decoder, std::span<const std::byte> coded,
                   std::span<const std::byte> old_block, const DtypeTraits& traits,
                   const BlockChanges& changes) {
     std::vector<std::uint32_t> positions;
-    FUZZ_CHECK(decoder.positions(coded, old_block.size() / traits.element_bytes, traits, positions)
-                   .has_value());
+    const auto reading =
+        read_swift_positions(coded, old_block.size() / traits.element_bytes, traits, positions);
+    FUZZ_CHECK(reading.has_value());
     FUZZ_CHECK(positions == changes.positions);
     Bytes old_bits(changes.old_bits.size());
     Bytes new_bits(changes.new_bits.size());
     gather(old_block.data(), positions, traits.element_bytes, old_bits.data());
-    FUZZ_CHECK(decoder.values(old_bits, new_bits).has_value());
+    FUZZ_CHECK(decoder.values(*reading, old_bits, new_bits).has_value());
     FUZZ_CHECK(new_bits == changes.new_bits);
 }
 

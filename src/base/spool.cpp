@@ -7,17 +7,17 @@
 namespace wisp {
 namespace {
 
-constexpr std::size_t kBufferBytes = 1U << 20;
+constexpr std::size_t kPieceBytes = 1U << 20;
 
 }  // namespace
 
-Result<Spool> Spool::create(const std::filesystem::path& folder) {
-    return Spool(folder);
+Result<Spool> Spool::create(const std::filesystem::path& folder, std::size_t memory_bytes) {
+    return Spool(folder, memory_bytes);
 }
 
 Result<void> Spool::append(std::span<const std::byte> bytes) {
-    if (buffer_.size() + bytes.size() > kBufferBytes) WISP_TRY(flush());
-    if (bytes.size() > kBufferBytes) {
+    if (buffer_.size() + bytes.size() > memory_bytes_) WISP_TRY(flush());
+    if (bytes.size() > memory_bytes_) {
         WISP_TRY(write_at(file_, flushed_bytes_, bytes, folder_));
         flushed_bytes_ += bytes.size();
     } else {
@@ -40,7 +40,7 @@ Result<void> Spool::flush() {
 Result<void> Spool::drain(const std::function<Result<void>(std::span<const std::byte>)>& take) {
     if (flushed_bytes_ == 0) return buffer_.empty() ? Result<void>() : take(buffer_);
     WISP_TRY(flush());
-    Bytes piece(kBufferBytes);
+    Bytes piece(kPieceBytes);
     for (std::uint64_t at = 0; at < flushed_bytes_; at += piece.size()) {
         const auto size =
             static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), flushed_bytes_ - at));

@@ -1,4 +1,5 @@
-// Bytes whose place in the final file is not known yet: kept in an unnamed file, not in memory.
+// Bytes whose place in the final file is not known yet: the first few are kept in memory, and once
+// there are more, all of them in an unnamed file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,9 @@ namespace wisp {
 
 class Spool {
   public:
-    static Result<Spool> create(const std::filesystem::path& folder);
+    /// Up to `memory_bytes` stay in memory.
+    static Result<Spool> create(const std::filesystem::path& folder,
+                                std::size_t memory_bytes = std::size_t{1} << 20);
 
     Result<void> append(std::span<const std::byte> bytes);
     std::uint64_t size_bytes() const { return size_bytes_; }
@@ -23,9 +26,11 @@ class Spool {
     void clear();
 
   private:
-    explicit Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
+    Spool(std::filesystem::path folder, std::size_t memory_bytes)
+        : folder_(std::move(folder)), memory_bytes_(memory_bytes) {}
     Result<void> flush();
     std::filesystem::path folder_;
+    std::size_t memory_bytes_;
     FileHandle file_;  // opened when the buffer first overflows: most spools never need it
     Bytes buffer_;
     std::uint64_t flushed_bytes_ = 0;

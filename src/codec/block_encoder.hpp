@@ -15,9 +15,9 @@
 
 namespace wisp {
 
-/// With fewer elements for each that changed, coding all of them takes less time than coding where
-/// the changes are, and about as many bytes.
-inline constexpr std::size_t kSparseElementsPerChange = 40;
+/// With fewer elements for each that changed, coding all of them takes far less time than coding
+/// where the changes are, and about as many bytes.
+inline constexpr std::size_t kSparseElementsPerChange = 24;
 
 /// One per thread: it keeps its buffers between blocks.
 class BlockEncoder {

@@ -25,31 +25,34 @@ void RansWriter::put_bits(std::uint64_t value, unsigned bits, Lane lane) {
     }
 }
 
-void RansWriter::finish(Bytes& out) {
-    std::uint64_t position_state = kRansLow;
-    std::uint64_t value_state = kRansLow;
-    words_.resize(std::max(words_.size(), symbols_.size() + 1));
-    std::uint32_t* next = words_.data();
+RansStates RansWriter::code(std::size_t more) {
+    words_.resize(std::max(words_.size(), symbols_.size() + more + 1));
+    RansStates states;
+    states.next = words_.data();
     for (auto symbol = symbols_.rbegin(); symbol != symbols_.rend(); ++symbol) {
         const auto frequency =
             static_cast<std::uint32_t>(*symbol >> kFrequencyShift) & ((1U << kPositionBits) - 1);
         if ((*symbol & kPosition) != 0) {
             const auto start = static_cast<std::uint32_t>(*symbol) & ((1U << kPositionBits) - 1);
-            rans_put(position_state, next, {start, frequency, kPositionBits});
+            rans_put(states.position, states.next, {start, frequency, kPositionBits});
             continue;
         }
         const RansSymbol value = {static_cast<std::uint32_t>(*symbol & 0xFFFF), frequency,
                                   static_cast<unsigned>(*symbol >> 16 & 31)};
         if ((*symbol & kOtherLane) != 0) {
-            rans_put(position_state, next, value);
+            rans_put(states.position, states.next, value);
         } else {
-            rans_put(value_state, next, value);
+            rans_put(states.value, states.next, value);
         }
     }
     clear();
-    append_fixed(out, position_state);
-    append_fixed(out, value_state);
-    append_words({words_.data(), next}, out);
+    return states;
+}
+
+void RansWriter::append(const RansStates& states, Bytes& out) const {
+    append_fixed(out, states.position);
+    append_fixed(out, states.value);
+    append_words({words_.data(), states.next}, out);
 }
 
 }  // namespace wisp

@@ -42,6 +42,13 @@ inline void rans_put(std::uint64_t& state, std::uint32_t*& next, const RansSymbo
     state = ((state / symbol.frequency) << symbol.bits) + state % symbol.frequency + symbol.start;
 }
 
+/// The coder under way: both states, and where the next word goes.
+struct RansStates {
+    std::uint64_t position = kRansLow;
+    std::uint64_t value = kRansLow;
+    std::uint32_t* next = nullptr;
+};
+
 /// Appends words in reading order, the reverse of how they came.
 void append_words(std::span<const std::uint32_t> words, Bytes& out);
 
@@ -59,11 +66,24 @@ class RansWriter {
     }
     void put_bits(std::uint64_t value, unsigned bits, Lane lane = Lane::kValue);
     /// Codes what was put and appends the stream.
-    void finish(Bytes& out);
+    void finish(Bytes& out) {
+        finish(out, 0, [](RansStates&) {});
+    }
+    /// Then calls code_first(states), which codes so many symbols that are read before those.
+    template <class CodeFirst>
+    void finish(Bytes& out, std::size_t symbols, CodeFirst&& code_first) {
+        RansStates states = code(symbols);
+        code_first(states);
+        append(states, out);
+    }
     /// Forgets what was put.
     void clear() { symbols_.clear(); }
 
   private:
+    /// Leaves room for so many words more.
+    RansStates code(std::size_t more);
+    void append(const RansStates& states, Bytes& out) const;
+
     // A symbol: its start, and of a value its bits behind that; its frequency; what it is.
     static constexpr unsigned kFrequencyShift = kPositionBits;
     static constexpr std::uint64_t kPosition = std::uint64_t{1} << 60;

@@ -3,14 +3,15 @@
 // Elements of floats are put in order (sign-magnitude made monotonic), integers stand as they are;
 // the step is the difference modulo 2^n, never zero. 91 % of steps are +1 or -1. Every bit pattern
 // of every dtype has exactly one place in the order, so NaN payloads and signed zeros need no
-// escape. doc/format.md sections 10 and 12 have the symbols; the probabilities adapt.
+// escape. doc/format.md section 10 has the symbols of sparse blocks.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include "codec/adaptive_bit.hpp"
+#include "codec/step_length.hpp"
 #include "kernel/element_class.hpp"
 #include "kernel/value_order.hpp"
 
@@ -37,45 +38,31 @@ T stepped(T before, const Step& step, const ValueOrder<T>& order) {
     return order(static_cast<T>(order(before) + difference));
 }
 
-/// The probabilities of one step. `longer` and `second` count the bits after the leading one;
-/// numbers beyond `last` share the one there.
-struct StepContext {
-    AdaptiveBit* first;   // is it longer than one bit?
-    AdaptiveBit* longer;  // from 1 on: is it longer than so many more?
-    AdaptiveBit* second;
-    unsigned last;
-};
-
-template <Lane kLane>
-void put_long_step(RansWriter& out, const StepContext& context, const Step& step);
-template <Lane kLane>
-Step take_long_step(RansReader& in, const StepContext& context, unsigned width, bool& overlong);
-
-/// A step of one and its sign are one symbol. Longer ones have the count of their bits in unary,
-/// the second-highest bit, the rest as it is, and the sign.
-template <Lane kLane>
-void put_step(RansWriter& out, const StepContext& context, const Step& step) {
-    if (step.magnitude != 1) return put_long_step<kLane>(out, context, step);
+/// Of a sparse block: a step of one and its sign are one symbol; longer ones have their sign last.
+inline void put_step(RansWriter& out, const StepContext& context, const Step& step) {
+    if (step.magnitude != 1) {
+        put_long<Lane::kValue>(out, context, step.magnitude);
+        out.put_bits(step.negative ? 1 : 0, 1);
+        return;
+    }
     AdaptiveBit& longer = *context.first;
     const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
-    out.put_value(longer.one() + (step.negative ? half : 0), half, AdaptiveBit::kBits, kLane);
+    out.put_value(longer.one() + (step.negative ? half : 0), half, AdaptiveBit::kBits);
     longer.learn(false);
 }
-
-/// `width` bits per element bound the magnitude; a longer one turns `overlong` true.
-template <Lane kLane>
-Step take_step(RansReader& in, const StepContext& context, unsigned width, bool& overlong) {
+inline Step take_step(RansReader& in, const StepContext& context, unsigned width, bool& overlong) {
     AdaptiveBit& longer = *context.first;
-    const std::uint32_t slot = in.peek<kLane>(AdaptiveBit::kBits);
+    const std::uint32_t slot = in.peek<Lane::kValue>(AdaptiveBit::kBits);
     if (slot < longer.one()) {
         RansReader aside = in;  // so that `in` itself can stay in registers
-        const Step step = take_long_step<kLane>(aside, context, width, overlong);
+        const std::uint64_t magnitude = take_long<Lane::kValue>(aside, context, width, overlong);
+        const bool negative = aside.take_bits(1) != 0;
         in = aside;
-        return step;
+        return {magnitude, negative};
     }
     const std::uint32_t half = (AdaptiveBit::kTotal - longer.one()) / 2;
     const bool negative = slot >= longer.one() + half;
-    in.advance<kLane>(longer.one() + (negative ? half : 0), half, AdaptiveBit::kBits);
+    in.advance<Lane::kValue>(longer.one() + (negative ? half : 0), half, AdaptiveBit::kBits);
     longer.learn(false);
     return {1, negative};
 }
@@ -86,10 +73,10 @@ class StepModel {
     using Step = wisp::Step;
 
     void put(RansWriter& out, std::uint32_t element_class, const Step& step) {
-        put_step<Lane::kValue>(out, context(element_class), step);
+        put_step(out, context(element_class), step);
     }
     Step take(RansReader& in, std::uint32_t element_class, unsigned width, bool& overlong) {
-        return take_step<Lane::kValue>(in, context(element_class), width, overlong);
+        return take_step(in, context(element_class), width, overlong);
     }
 
   private:
@@ -103,22 +90,6 @@ class StepModel {
         return {model.longer.data(), model.longer.data(), model.second.data(), kContexts - 1};
     }
     std::array<ClassModel, kMaxClasses> classes_;
-};
-
-/// Of swift blocks. An optimizer's step has a size of its own, whatever the weight: whether a step
-/// goes beyond its binade depends on which binade that is, not on how far below it the weight lies.
-/// So a weight of exponent x that asks about i more bits shares the answer of exponent x + i.
-class BinadeStepModel {
-  public:
-    StepContext context(std::uint8_t exponent) {
-        return {&first_[exponent], &longer_[exponent], &second_[exponent], 63};
-    }
-
-  private:
-    static constexpr std::size_t kBinades = 256 + 64;
-    std::array<AdaptiveBit, 256> first_;
-    std::array<AdaptiveBit, kBinades> longer_;
-    std::array<AdaptiveBit, kBinades> second_;
 };
 
 }  // namespace wisp

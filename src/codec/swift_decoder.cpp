@@ -8,7 +8,6 @@
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
 #include "codec/gap_table.hpp"
-#include "codec/step_model.hpp"
 #include "kernel/scatter.hpp"
 
 namespace wisp {
@@ -93,88 +92,78 @@ bool padding_is_zero(std::span<const std::byte> packed, std::uint64_t count, uns
     return used == 0 || static_cast<unsigned>(packed.back()) >> used == 0;
 }
 
-template <class T>
-Result<void> read_steps(RansReader rans, const DtypeTraits& traits,
-                        std::span<const std::byte> old_bits, std::byte* new_bits) {
-    const ExponentField field = exponent_field(traits);
-    const ValueOrder<T> order(traits.sign_magnitude);
-    BinadeStepModel model;
-    bool overlong = false;
-    by_turns(old_bits.size() / sizeof(T), [&]<Lane kLane>(std::size_t i) {
-        const T before = load_element<T>(old_bits.data(), i);
-        const Step step =
-            take_step<kLane>(rans, model.context(field.of(before)), sizeof(T) * 8, overlong);
-        store_le<T>(new_bits + i * sizeof(T), stepped(before, step, order));
-    });
-    if (overlong) return corrupt_swift("a step is longer than its element");
-    if (!rans.finished()) return corrupt_swift("its stream does not end with its last change");
-    return {};
-}
-
-}  // namespace
-
-Result<void> SwiftDecoder::positions(std::span<const std::byte> coded, std::size_t element_count,
-                                     const DtypeTraits& traits,
-                                     std::vector<std::uint32_t>& positions) {
-    traits_ = &traits;
-    dense_block_ = {};
-    rans_ = {};
-    if (coded.empty()) {
-        positions.clear();
-        return {};
-    }
-    // What was there is overwritten, not cleared: filling it with zeros first would take as long.
-    if (kind_of(coded) == BlockKind::kSwift) {
-        return swift_positions(ByteReader(coded.subspan(1)), element_count, positions);
-    }
-    if (!is_dense(kind_of(coded))) return unknown_kind();
-    dense_block_ = coded;
-    positions.resize(element_count);
-    std::iota(positions.begin(), positions.end(), 0U);
-    return {};
-}
-
-Result<void> SwiftDecoder::swift_positions(ByteReader in, std::size_t element_count,
-                                           std::vector<std::uint32_t>& positions) {
+Result<SwiftReading> read_sparse_positions(ByteReader in, std::size_t element_count,
+                                           const DtypeTraits& traits,
+                                           std::vector<std::uint32_t>& positions,
+                                           const std::byte* ahead) {
     const std::uint64_t count = in.varint();
     const GapShape shape = {in.fixed<std::uint8_t>(), in.fixed<std::uint8_t>()};
+    const std::uint64_t single_from = in.varint();
     if (!in.ok()) return corrupt_swift("ends inside its header");
     if (count == 0 || count > element_count)
         return corrupt_swift("more changes than elements, or none");
     if (shape.low_bits > kMaxLowBits) return corrupt_swift("more than 24 low bits");
     if (shape.zero_chance == 0) return corrupt_swift("a quotient of zero has no chance");
+    if (single_from > kMaxSingleFrom) return corrupt_swift("an exponent above 256");
     const auto low_bits = in.take((count * shape.low_bits + 7) / 8);
     if (!in.ok()) return corrupt_swift("ends inside its low bits");
     if (!padding_is_zero(low_bits, count, shape.low_bits))
         return corrupt_swift("padding is not zero");
-    const auto stream = in.take(in.remaining());
-    rans_ = RansReader(stream);
-    if (!rans_.ok()) return corrupt_swift("its stream is too short");
+    const auto signs = in.take((count + 7) / 8);
+    if (!in.ok()) return corrupt_swift("ends inside its signs");
+    if (!padding_is_zero(signs, count, 1)) return corrupt_swift("padding is not zero");
+    RansReader rans(in.take(in.remaining()));
+    if (!rans.ok()) return corrupt_swift("its stream is too short");
+    // What was there is overwritten, not cleared: filling it with zeros first would take as long.
     positions.resize(static_cast<std::size_t>(count));
-    RansReader rans = rans_;  // in registers while it reads
-    GapReader gaps(shape, low_bits.empty() ? stream.data() : low_bits.data(), rans, element_count);
+    GapReader gaps(shape, low_bits.empty() ? signs.data() : low_bits.data(), rans, element_count);
+    const auto ahead_at = reinterpret_cast<std::uintptr_t>(ahead);
+    const std::uint64_t width = ahead != nullptr ? traits.element_bytes : 0;
     std::uint64_t next = 0;
     by_turns(positions.size(), [&]<Lane kLane>(std::size_t i) {
         const std::uint64_t position = next + gaps.take<kLane>(i);
         positions[i] = static_cast<std::uint32_t>(position);
+        // By number: one past the block is found out below.
+        __builtin_prefetch(reinterpret_cast<const void*>(ahead_at + position * width));
         next = position + 1;
     });
-    rans_ = rans;
     if (!rans.ok()) return corrupt_swift("its stream ends too early");
     // They ascend, so the last one speaks for all; 2^24 gaps of 2^25 quotients do not overflow.
     if (next > element_count) return corrupt_swift("a position lies past the end of the block");
-    return {};
+    return SwiftReading{&traits, rans, static_cast<unsigned>(single_from), signs, {}};
 }
 
-Result<void> SwiftDecoder::values(std::span<const std::byte> old_bits,
-                                  std::span<std::byte> new_bits) {
-    if (old_bits.empty() && dense_block_.empty()) return {};
-    if (!dense_block_.empty()) {
-        return dense_.decode(dense_block_, old_bits, *traits_, new_bits.data());
+}  // namespace
+
+Result<SwiftReading> read_swift_positions(std::span<const std::byte> coded,
+                                          std::size_t element_count, const DtypeTraits& traits,
+                                          std::vector<std::uint32_t>& positions,
+                                          const std::byte* ahead) {
+    SwiftReading reading;
+    reading.traits = &traits;
+    if (coded.empty()) {
+        positions.clear();
+        return reading;
     }
-    return with_element_type(traits_->element_bytes, [&]<class T>(T) {
-        return read_steps<T>(rans_, *traits_, old_bits, new_bits.data());
-    });
+    if (kind_of(coded) == BlockKind::kSwift) {
+        return read_sparse_positions(ByteReader(coded.subspan(1)), element_count, traits, positions,
+                                     ahead);
+    }
+    if (!is_dense(kind_of(coded))) return unknown_kind();
+    reading.dense_block = coded;
+    positions.resize(element_count);
+    std::iota(positions.begin(), positions.end(), 0U);
+    return reading;
+}
+
+Result<void> SwiftDecoder::values(const SwiftReading& reading, std::span<const std::byte> old_bits,
+                                  std::span<std::byte> new_bits) {
+    if (!reading.dense_block.empty()) {
+        return dense_.decode(reading.dense_block, old_bits, *reading.traits, new_bits.data());
+    }
+    if (old_bits.empty()) return {};
+    return steps_.follow(reading.rans, reading.single_from, reading.signs.data(), old_bits,
+                         *reading.traits, new_bits.data());
 }
 
 bool SwiftDecoder::is_sparse(std::span<const std::byte> coded) {
@@ -184,15 +173,14 @@ bool SwiftDecoder::is_sparse(std::span<const std::byte> coded) {
 Result<void> SwiftDecoder::decode(std::span<const std::byte> coded, const OverlaidBlock& old_block,
                                   const DtypeTraits& traits, BlockChanges& changes) {
     changes.element_bytes = traits.element_bytes;
-    const std::size_t size = old_block.bytes.size();
-    if (!is_sparse(coded)) {
-        return dense_.decode(coded, old_block.bytes, traits, changes);
-    }
-    WISP_TRY(positions(coded, size / traits.element_bytes, traits, changes.positions));
+    if (!is_sparse(coded)) return dense_.decode(coded, old_block.bytes, traits, changes);
+    WISP_ASSIGN(const SwiftReading reading,
+                read_swift_positions(coded, old_block.bytes.size() / traits.element_bytes, traits,
+                                     changes.positions, old_block.bytes.data()));
     changes.old_bits.resize(changes.count() * traits.element_bytes);
     changes.new_bits.resize(changes.old_bits.size());
     old_block.gather(changes.positions, traits.element_bytes, changes.old_bits.data());
-    return values(changes.old_bits, changes.new_bits);
+    return values(reading, changes.old_bits, changes.new_bits);
 }
 
 }  // namespace wisp

@@ -14,6 +14,7 @@
 #include "base/bytes.hpp"
 #include "codec/dense_decoder.hpp"
 #include "codec/rans_reader.hpp"
+#include "codec/swift_steps.hpp"
 #include "kernel/overlaid_block.hpp"
 #include "wisp/result.hpp"
 #include "wisp/schema.hpp"
@@ -21,17 +22,30 @@
 
 namespace wisp {
 
+/// A block between its two phases. The coded bytes must outlive it.
+struct SwiftReading {
+    const DtypeTraits* traits = nullptr;
+    RansReader rans;
+    unsigned single_from = 0;
+    std::span<const std::byte> signs;
+    std::span<const std::byte> dense_block;  // as it is coded; empty: what changes is named
+};
+
+/// The first phase. Replaces `positions`, ascending and below `element_count`. No coded bytes name
+/// none; a dense block names every element. `ahead`: the old block, if it is there, is asked for as
+/// positions are read.
+Result<SwiftReading> read_swift_positions(std::span<const std::byte> coded,
+                                          std::size_t element_count, const DtypeTraits& traits,
+                                          std::vector<std::uint32_t>& positions,
+                                          const std::byte* ahead = nullptr);
+
 /// One per thread: it keeps its buffers between blocks.
 class SwiftDecoder {
   public:
-    /// Replaces `positions`, ascending and below `element_count`. No coded bytes name none; a dense
-    /// block names every element. `coded` must outlive the call of values().
-    Result<void> positions(std::span<const std::byte> coded, std::size_t element_count,
-                           const DtypeTraits& traits, std::vector<std::uint32_t>& positions);
-
-    /// The new bits at the positions just read, given the old ones side by side. Those of a dense
-    /// block may be equal. Once per block.
-    Result<void> values(std::span<const std::byte> old_bits, std::span<std::byte> new_bits);
+    /// The second phase: the new bits at the positions just read, given the old ones side by side.
+    /// Those of a dense block may be equal.
+    Result<void> values(const SwiftReading& reading, std::span<const std::byte> old_bits,
+                        std::span<std::byte> new_bits);
 
     /// Whether the block names what changes, not every element.
     static bool is_sparse(std::span<const std::byte> coded);
@@ -42,11 +56,7 @@ class SwiftDecoder {
                         const DtypeTraits& traits, BlockChanges& changes);
 
   private:
-    Result<void> swift_positions(ByteReader in, std::size_t element_count,
-                                 std::vector<std::uint32_t>& positions);
-    const DtypeTraits* traits_ = nullptr;
-    RansReader rans_;                         // stands between positions and values
-    std::span<const std::byte> dense_block_;  // as it is coded
+    SwiftSteps steps_;
     DenseDecoder dense_;
 };
 

@@ -2,10 +2,7 @@
 
 #include <cmath>
 
-#include "codec/bit_writer.hpp"
 #include "codec/block_layout.hpp"
-#include "codec/gap_table.hpp"
-#include "codec/step_model.hpp"
 #include "kernel/elements.hpp"
 
 namespace wisp {
@@ -20,44 +17,6 @@ double expected_bytes(const BlockChanges& changes, std::size_t element_count, bo
     const auto count = static_cast<double>(changes.count());
     const double gap_bits = std::log2(static_cast<double>(element_count) / count) + 1.5;
     return kHeaderBytes + (count * gap_bits + expected_step_bits(changes, sign_magnitude)) / 8;
-}
-
-void put_gaps(const BlockChanges& changes, const GapShape& shape, RansWriter& rans, Bytes& out) {
-    const QuotientTable table(shape.zero_chance);
-    const std::uint32_t low_mask = (std::uint32_t{1} << shape.low_bits) - 1;
-    BitWriter low_bits(out);
-    std::uint32_t next = 0;
-    Lane lane = Lane::kPosition;
-    for (const std::uint32_t position : changes.positions) {
-        const std::uint32_t gap = position - next;
-        next = position + 1;
-        low_bits.put(gap & low_mask, shape.low_bits);
-        std::uint32_t quotient = gap >> shape.low_bits;
-        for (; quotient >= table.escape; quotient -= table.escape) {
-            rans.put_value(table.start[table.escape], table.frequency[table.escape], kQuotientBits,
-                           lane);
-        }
-        rans.put_value(table.start[quotient], table.frequency[quotient], kQuotientBits, lane);
-        lane = lane == Lane::kPosition ? Lane::kValue : Lane::kPosition;
-    }
-    low_bits.finish();
-}
-
-template <class T>
-void put_steps(const BlockChanges& changes, const DtypeTraits& traits, RansWriter& rans) {
-    const ExponentField field = exponent_field(traits);
-    const ValueOrder<T> order(traits.sign_magnitude);
-    BinadeStepModel model;
-    for (std::size_t i = 0; i < changes.count(); ++i) {
-        const T before = load_element<T>(changes.old_bits.data(), i);
-        const Step step = step_between(before, load_element<T>(changes.new_bits.data(), i), order);
-        const StepContext context = model.context(field.of(before));
-        if (i % 2 == 0) {
-            put_step<Lane::kPosition>(rans, context, step);
-        } else {
-            put_step<Lane::kValue>(rans, context, step);
-        }
-    }
 }
 
 }  // namespace
@@ -118,12 +77,11 @@ void SwiftEncoder::encode_sparse(std::size_t element_count, const BlockChanges& 
     append_varint(out, changes.count());
     out.push_back(static_cast<std::byte>(shape.low_bits));
     out.push_back(static_cast<std::byte>(shape.zero_chance));
-    put_gaps(changes, shape, rans_, out);
-    with_element_type(traits.element_bytes, [&]<class T>(T) {
-        put_steps<T>(changes, traits, rans_);
-        return 0;
-    });
-    rans_.finish(out);
+    append_varint(out, steps_.find(changes, traits));
+    gaps_.append_low_bits(changes.positions, shape, out);
+    steps_.append_signs(out);
+    steps_.put_lengths(rans_);
+    rans_.finish(out, gaps_.symbols(), [&](RansStates& states) { gaps_.code(states); });
 }
 
 }  // namespace wisp

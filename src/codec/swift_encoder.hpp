@@ -6,7 +6,9 @@
 
 #include "base/bytes.hpp"
 #include "codec/dense_encoder.hpp"
+#include "codec/gap_writer.hpp"
 #include "codec/rans.hpp"
+#include "codec/swift_steps.hpp"
 #include "wisp/schema.hpp"
 #include "wisp/state.hpp"
 
@@ -38,7 +40,9 @@ class SwiftEncoder {
   private:
     void encode_sparse(std::size_t element_count, const BlockChanges& changes,
                        const DtypeTraits& traits, Bytes& out);
+    GapWriter gaps_;
     RansWriter rans_;
+    SwiftSteps steps_;
     DenseEncoder dense_;
 };
 

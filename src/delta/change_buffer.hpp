@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/limits.hpp"
+#include "kernel/touched.hpp"
 #include "wisp/state.hpp"
 
 namespace wisp {
@@ -19,8 +21,9 @@ class ChangeBuffer {
     explicit ChangeBuffer(std::uint64_t limit_bytes = limits::kChangeBufferBytes)
         : limit_bytes_(limit_bytes) {}
 
-    /// In the order of the grid.
-    void keep(std::size_t tensor, std::uint64_t first_element, BlockChanges changes) {
+    /// In the order of the grid. How the digest moves, where that is known already: of all or none.
+    void keep(std::size_t tensor, std::uint64_t first_element, BlockChanges changes,
+              const std::optional<TouchedSums>& touched = {}) {
         if (overflowed_ || changes.empty()) return;
         if (!has_room(changes)) {
             give_up();
@@ -28,6 +31,7 @@ class ChangeBuffer {
         }
         held_bytes_ += bytes_of(changes);
         changed_elements_ += changes.count();
+        if (touched) touched_.push_back(*touched);
         blocks_.push_back({tensor, first_element, std::move(changes)});
     }
     bool has_room(const BlockChanges& changes) const {
@@ -42,9 +46,14 @@ class ChangeBuffer {
     bool complete() const { return !overflowed_; }
 
     std::span<const MovedBlock> blocks() const { return blocks_; }
+    /// One for each of the blocks, or none.
+    std::span<const TouchedSums> touched() const { return touched_; }
     std::uint64_t changed_elements() const { return changed_elements_; }
     /// All of them, for somebody else to keep.
-    std::vector<MovedBlock> release() { return std::exchange(blocks_, {}); }
+    std::vector<MovedBlock> release() {
+        touched_.clear();
+        return std::exchange(blocks_, {});
+    }
 
   private:
     static std::uint64_t bytes_of(const BlockChanges& changes) {
@@ -52,6 +61,7 @@ class ChangeBuffer {
                changes.new_bits.capacity();
     }
     std::vector<MovedBlock> blocks_;
+    std::vector<TouchedSums> touched_;
     std::uint64_t changed_elements_ = 0;
     std::uint64_t limit_bytes_;
     std::uint64_t held_bytes_ = 0;

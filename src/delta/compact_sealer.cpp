@@ -6,6 +6,12 @@
 #include "base/try.hpp"
 
 namespace wisp {
+namespace {
+
+// A step of a model of some gigabytes need not go through a file twice.
+constexpr std::size_t kSpooledInMemory = 16U << 20;
+
+}  // namespace
 
 CompactSealer::CompactSealer(const std::filesystem::path& output, const Schema& schema,
                              std::vector<Spool> segments, unsigned log2_block_elements,
@@ -22,7 +28,7 @@ Result<std::unique_ptr<DeltaSealer>> CompactSealer::create(const std::filesystem
                                                            unsigned slices) {
     std::vector<Spool> segments;
     for (unsigned i = 0; i <= slices; ++i) {
-        WISP_ASSIGN(Spool spool, Spool::create(folder_of(output)));
+        WISP_ASSIGN(Spool spool, Spool::create(folder_of(output), kSpooledInMemory / (slices + 1)));
         segments.push_back(std::move(spool));
     }
     return std::unique_ptr<DeltaSealer>(

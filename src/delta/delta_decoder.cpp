@@ -168,14 +168,15 @@ Result<void> BoundDelta::decode_tiles(const DeltaTensor& tensor, const BlockRang
     for (std::size_t i = first; i < past; ++i) {
         if (tensor.blocks[i].empty()) continue;
         const Tile tile = grid[i];
-        WISP_TRY(decoders.swift.positions(tensor.blocks[i],
-                                          static_cast<std::size_t>(tile.element_count()), traits,
-                                          part.positions));
+        WISP_ASSIGN(
+            const SwiftReading reading,
+            read_swift_positions(tensor.blocks[i], static_cast<std::size_t>(tile.element_count()),
+                                 traits, part.positions));
         tile.spread(part.positions, range.first_element);
         part.old_bits.resize(part.positions.size() * width);
         part.new_bits.resize(part.old_bits.size());
         old_block.gather(part.positions, width, part.old_bits.data());
-        WISP_TRY(decoders.swift.values(part.old_bits, part.new_bits));
+        WISP_TRY(decoders.swift.values(reading, part.old_bits, part.new_bits));
         append_differing(part, width, changes);
     }
     if (tensor.cut.strips > 1) sort_by_position(changes);

@@ -10,6 +10,20 @@
 #include "kernel/scatter.hpp"
 
 namespace wisp {
+namespace {
+
+/// The changes, or the worker's copy of them that has the old bits.
+const BlockChanges& with_old_bits(const BlockChanges& changes, std::span<const std::byte> old_block,
+                                  WriteWorker& worker) {
+    if (changes.old_bits.size() == changes.new_bits.size()) return changes;
+    worker.complete = changes;
+    worker.complete.old_bits.resize(changes.new_bits.size());
+    gather(old_block.data(), changes.positions, changes.element_bytes,
+           worker.complete.old_bits.data());
+    return worker.complete;
+}
+
+}  // namespace
 
 Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& output, Codec codec,
                                         const Schema& schema, unsigned log2_block_elements,
@@ -78,37 +92,36 @@ WrittenBlock DeltaWriter::encode(const BlockRange& range, std::span<const std::b
 }
 
 WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
-                                         std::span<const std::byte> old_block, BlockChanges changes,
+                                         std::span<const std::byte> old_block,
+                                         const BlockChanges& changes, const TouchedSums* touched,
                                          const TensorSeed& seed, WriteWorker& worker) const {
     const TensorInfo& tensor = schema_->tensors()[range.tensor];
     if (slices_ > 0) {
         return encode_tiled_changes(tensor, choose_cut(tensor, slices_), range, old_block,
-                                    std::move(changes), seed, worker);
+                                    with_old_bits(changes, old_block, worker), seed, worker);
     }
-    return wisp::encode_changes(codec_, tensor, range, old_block, std::move(changes), seed, worker);
-}
-
-BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block) {
-    changes.old_bits.resize(changes.new_bits.size());
-    gather(old_block.data(), changes.positions, changes.element_bytes, changes.old_bits.data());
-    return changes;
+    return wisp::encode_changes(codec_, tensor, range, old_block, changes, touched, seed, worker,
+                                kept_ != nullptr || !holds_blocks(codec_));
 }
 
 WrittenBlock encode_changes(Codec codec, const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block, BlockChanges changes,
-                            const TensorSeed& seed, WriteWorker& worker) {
+                            std::span<const std::byte> old_block, const BlockChanges& given,
+                            const TouchedSums* touched, const TensorSeed& seed, WriteWorker& worker,
+                            bool keep_changes) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
-    written.encoded.changed_elements = changes.count();
-    if (changes.empty()) return written;
-    written.touched = touched_sums(old_block, changes, seed, range.first_word());
+    written.encoded.changed_elements = given.count();
+    if (given.empty()) return written;
+    const BlockChanges& changes = with_old_bits(given, old_block, worker);
+    written.touched =
+        touched != nullptr ? *touched : touched_sums(old_block, changes, seed, range.first_word());
     const DtypeTraits& traits = traits_of(tensor.dtype);
     if (codec == Codec::kCompact) {
         worker.encoder.encode(old_block, changes, traits, written.encoded.coded);
     } else if (codec == Codec::kSwift) {
         worker.swift.encode(old_block, changes, traits, written.encoded.coded);
     }
-    written.changes = std::move(changes);
+    if (keep_changes) written.changes = changes;
     return written;
 }
 

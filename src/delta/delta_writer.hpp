@@ -33,8 +33,9 @@ struct WriteWorker {
     DetectedBlock found;
     BlockEncoder encoder;
     SwiftEncoder swift;
-    Bytes rounded;  // the new block, where it came in another dtype
-    Bytes tile;     // the old elements of one, side by side
+    BlockChanges complete;  // with the old bits, where they had none
+    Bytes rounded;          // the new block, where it came in another dtype
+    Bytes tile;             // the old elements of one, side by side
     Bytes new_tile;
 };
 
@@ -44,12 +45,12 @@ WrittenBlock encode_block(Codec codec, const TensorInfo& tensor, const BlockRang
                           std::span<const std::byte> new_block, const TensorSeed& seed,
                           WriteWorker& worker, bool keep_changes = false);
 
-/// The same, with the changes known already. They hold bits that differ from the old ones.
+/// The same, with the changes known already. They hold bits that differ from the old ones, and
+/// those where they are at hand; so does `touched`.
 WrittenBlock encode_changes(Codec codec, const TensorInfo& tensor, const BlockRange& range,
-                            std::span<const std::byte> old_block, BlockChanges changes,
-                            const TensorSeed& seed, WriteWorker& worker);
-/// What was found without the old bits, and those.
-BlockChanges with_old_bits(BlockChanges changes, std::span<const std::byte> old_block);
+                            std::span<const std::byte> old_block, const BlockChanges& changes,
+                            const TouchedSums* touched, const TensorSeed& seed, WriteWorker& worker,
+                            bool keep_changes = false);
 
 class DeltaWriter {
   public:
@@ -66,8 +67,8 @@ class DeltaWriter {
                         WriteWorker& worker) const;
     /// As encode(), with the changes known already.
     WrittenBlock encode_changes(const BlockRange& range, std::span<const std::byte> old_block,
-                                BlockChanges changes, const TensorSeed& seed,
-                                WriteWorker& worker) const;
+                                const BlockChanges& changes, const TouchedSums* touched,
+                                const TensorSeed& seed, WriteWorker& worker) const;
     /// In the order of the grid.
     Result<void> add(const BlockRange& range, WrittenBlock block);
     /// `base` is the digest of the whole old state.

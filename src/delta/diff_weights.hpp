@@ -38,11 +38,10 @@ Result<std::optional<DiffReport>> take_changes(const Weights& base, const StateD
                                                const std::filesystem::path& delta,
                                                const DiffOptions& options, ChangeBuffer& kept);
 
-/// What was found to have changed since `base`, block by block; the old bits are taken from there.
+/// What was found to have changed since `base`; old bits that are not named are taken from there.
 Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
-                                  std::span<const MovedBlock> blocks,
-                                  const std::filesystem::path& delta, const DiffOptions& options,
-                                  Keep keep = Keep::kForGood);
+                                  const ChangeBuffer& found, const std::filesystem::path& delta,
+                                  const DiffOptions& options, Keep keep = Keep::kForGood);
 
 /// Both deltas start from `base`, whose digest is `known`: what leads from the end of the first to
 /// the end of the second. Reads only the blocks that either touches.

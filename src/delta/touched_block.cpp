@@ -13,23 +13,18 @@
 namespace wisp {
 namespace {
 
-/// Words of ascending positions.
-std::vector<std::uint32_t> words_of_one(const TouchedBlock& block) {
+/// How many words there are of ascending positions.
+std::size_t count_words(const TouchedBlock& block) {
     const std::vector<std::uint32_t>& positions = block.parts[0].positions;
-    const std::uint32_t per_word = 8 / block.range.element_bytes;
-    std::vector<std::uint32_t> words(positions.size());
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < positions.size(); ++i) {
-        const std::uint32_t word = positions[i] / per_word;
-        // Without a jump, which could not be foretold.
-        words[count] = word;
-        count += i + 1 == positions.size() || positions[i + 1] / per_word != word ? 1 : 0;
+    const unsigned log2_per_word = block.log2_per_word();
+    std::size_t count = positions.empty() ? 0 : 1;
+    for (std::size_t i = 1; i < positions.size(); ++i) {
+        count += positions[i] >> log2_per_word != positions[i - 1] >> log2_per_word ? 1 : 0;
     }
-    words.resize(count);
-    return words;
+    return count;
 }
 
-/// Of several parts by way of a bit for each: sorting them takes longer than all the rest.
+/// Words of several parts by way of a bit for each: sorting them takes longer than all the rest.
 std::vector<std::uint32_t> words_of_all(const TouchedBlock& block) {
     const std::uint32_t per_word = 8 / block.range.element_bytes;
     std::vector<std::uint64_t> bits(
@@ -176,7 +171,7 @@ class SinglePart {
   public:
     SinglePart(TouchedBlock::Part& part, const std::byte* words) : part_(part), words_(words) {}
 
-    Result<void> decode() {
+    Result<void> decode(SwiftDecoder& decoder) {
         const std::size_t count = part_.positions.size();
         changes_.element_bytes = sizeof(T);
         changes_.old_bits.resize(count * sizeof(T));
@@ -189,32 +184,29 @@ class SinglePart {
             std::memcpy(changes_.old_bits.data() + i * sizeof(T),
                         words_ + at * 8 + position % kPerWord * sizeof(T), sizeof(T));
         }
-        return part_.decoder.values(changes_.old_bits, changes_.new_bits);
+        return decoder.values(part_.reading, changes_.old_bits, changes_.new_bits);
     }
 
     /// What it adds to the digests.
     TouchedSums sums(const TensorSeed& seed, std::uint64_t first_word) {
-        StateDigest all_before;  // in registers, where sums of a struct that is returned are not
-        StateDigest all_after;
+        // Of a dense block most words are as they were, and are not touched.
+        if (!part_.reading.dense_block.empty()) return dense_sums(seed, first_word);
+        TouchedMixer mixer(seed, first_word);
         std::size_t at = 0;
-        std::size_t changed = 0;
-        for (std::size_t i = 0; i < part_.positions.size(); ++at) {
+        std::uint32_t last = ~0U;
+        for (std::size_t i = 0; i < part_.positions.size(); ++i) {
             const std::uint32_t word = part_.positions[i] / kPerWord;
-            const auto before = load_le<std::uint64_t>(words_ + at * 8);
-            std::uint64_t after = before;
-            for (; i < part_.positions.size() && part_.positions[i] / kPerWord == word; ++i) {
-                const T value = load_element<T>(changes_.new_bits.data(), i);
-                const unsigned shift = lane_shift<T>(part_.positions[i]);
-                changed += static_cast<T>(before >> shift) != value ? 1 : 0;
-                after = with_lane<T>(after, part_.positions[i], value);
+            const T value = load_element<T>(changes_.new_bits.data(), i);
+            if (word == last) [[unlikely]] {
+                mixer.last() = with_lane<T>(mixer.last(), part_.positions[i], value);
+                continue;
             }
-            // Of a dense block most words are as they were, and are not touched.
-            if (after == before) continue;
-            all_before += mix_word(seed, first_word + word, before);
-            all_after += mix_word(seed, first_word + word, after);
+            last = word;
+            const auto before = load_le<std::uint64_t>(words_ + at++ * 8);
+            mixer.add(word, before, with_lane<T>(before, part_.positions[i], value));
         }
-        all_differ_ = changed == part_.positions.size();
-        return {all_before, all_after};
+        all_differ_ = true;  // no step is zero
+        return mixer.sums();
     }
 
     /// What differs; after this it holds nothing.
@@ -237,6 +229,29 @@ class SinglePart {
   private:
     static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
 
+    TouchedSums dense_sums(const TensorSeed& seed, std::uint64_t first_word) {
+        StateDigest all_before;  // in registers, where sums of a struct that is returned are not
+        StateDigest all_after;
+        std::size_t at = 0;
+        std::size_t changed = 0;
+        for (std::size_t i = 0; i < part_.positions.size(); ++at) {
+            const std::uint32_t word = part_.positions[i] / kPerWord;
+            const auto before = load_le<std::uint64_t>(words_ + at * 8);
+            std::uint64_t after = before;
+            for (; i < part_.positions.size() && part_.positions[i] / kPerWord == word; ++i) {
+                const T value = load_element<T>(changes_.new_bits.data(), i);
+                const unsigned shift = lane_shift<T>(part_.positions[i]);
+                changed += static_cast<T>(before >> shift) != value ? 1 : 0;
+                after = with_lane<T>(after, part_.positions[i], value);
+            }
+            if (after == before) continue;
+            all_before += mix_word(seed, first_word + word, before);
+            all_after += mix_word(seed, first_word + word, after);
+        }
+        all_differ_ = changed == part_.positions.size();
+        return {all_before, all_after};
+    }
+
     TouchedBlock::Part& part_;
     const std::byte* words_;
     BlockChanges changes_;
@@ -245,10 +260,10 @@ class SinglePart {
 
 template <class T>
 Result<RunBlock> run_single(TouchedBlock& block, const DeltaChain& chain,
-                            const std::byte* old_words) {
+                            const std::byte* old_words, SwiftDecoder& decoder) {
     TouchedBlock::Part& part = block.parts[0];
     SinglePart<T> single(part, old_words);
-    WISP_TRY(single.decode());
+    WISP_TRY(single.decode(decoder));
     const TouchedSums touched =
         single.sums(chain.seed(block.range.tensor), block.range.first_word());
     WISP_TRY(prove_tile(chain.delta(part.delta), part, touched));
@@ -264,19 +279,17 @@ Result<RunBlock> run_single(TouchedBlock& block, const DeltaChain& chain,
 
 template <class T>
 Result<RunBlock> run_several(TouchedBlock& block, const DeltaChain& chain,
-                             const std::byte* old_words, std::vector<std::uint64_t>& room) {
-    WordRun<T> words(block, old_words, room);
+                             const std::byte* old_words, TouchedWorker& worker) {
+    WordRun<T> words(block, old_words, worker.words);
     RunBlock done;
     done.sums.touched.resize(chain.size());
-    std::vector<std::byte> old_bits;
-    std::vector<std::byte> new_bits;
     for (TouchedBlock::Part& part : block.parts) {
-        words.take(part, old_bits);
-        new_bits.resize(old_bits.size());
-        WISP_TRY(part.decoder.values(old_bits, new_bits));
+        words.take(part, worker.old_bits);
+        worker.new_bits.resize(worker.old_bits.size());
+        WISP_TRY(worker.decoder.values(part.reading, worker.old_bits, worker.new_bits));
         TouchedSums touched;
         done.sums.decoded[{part.delta, part.delta_tensor}] +=
-            words.put(part, new_bits, chain.seed(block.range.tensor), touched);
+            words.put(part, worker.new_bits, chain.seed(block.range.tensor), touched);
         WISP_TRY(prove_tile(chain.delta(part.delta), part, touched));
         done.sums.touched[part.delta] += touched;
     }
@@ -293,9 +306,9 @@ Result<void> read_positions(TouchedBlock& block, const DeltaChain& chain, const 
     for (TouchedBlock::Part& part : block.parts) {
         const DeltaTensor& changed = chain.delta(part.delta).tensors()[part.delta_tensor];
         const Tile tile = TileGrid(changed.info, changed.cut)[part.index];
-        auto read = part.decoder.positions(changed.blocks[part.index],
-                                           static_cast<std::size_t>(tile.element_count()),
-                                           traits_of(info.dtype), part.positions);
+        auto read = read_swift_positions(changed.blocks[part.index],
+                                         static_cast<std::size_t>(tile.element_count()),
+                                         traits_of(info.dtype), part.positions);
         if (!read) {
             Error error = std::move(read).error();
             error.text = fmt::format("delta {}: tensor {}, elements from {}: {}; fetch it again",
@@ -303,17 +316,19 @@ Result<void> read_positions(TouchedBlock& block, const DeltaChain& chain, const 
                                      tile.first_element, error.text);
             return std::unexpected(std::move(error));
         }
+        part.reading = *read;
         tile.spread(part.positions, block.range.first_element);
     }
-    block.words = block.parts.size() == 1 ? words_of_one(block) : words_of_all(block);
+    if (block.parts.size() != 1) block.words = words_of_all(block);
+    block.word_count = block.parts.size() == 1 ? count_words(block) : block.words.size();
     return {};
 }
 
 Result<RunBlock> run_touched_block(TouchedBlock& block, const DeltaChain& chain,
-                                   const std::byte* old_words, std::vector<std::uint64_t>& room) {
+                                   const std::byte* old_words, TouchedWorker& worker) {
     return with_element_type(block.range.element_bytes, [&]<class T>(T) {
-        return block.parts.size() == 1 ? run_single<T>(block, chain, old_words)
-                                       : run_several<T>(block, chain, old_words, room);
+        return block.parts.size() == 1 ? run_single<T>(block, chain, old_words, worker.decoder)
+                                       : run_several<T>(block, chain, old_words, worker);
     });
 }
 

@@ -73,7 +73,7 @@ Result<TouchedWords> TouchedWords::of(const DeltaChain& chain, const Schema& sch
             found.tensors_.push_back({block.range.tensor, 0});
             found.first_block_.push_back(i);
         }
-        found.tensors_.back().words += block.words.size();
+        found.tensors_.back().words += block.word_count;
     }
     found.first_block_.push_back(found.blocks_.size());
     found.words_at_.resize(found.blocks_.size());
@@ -81,7 +81,7 @@ Result<TouchedWords> TouchedWords::of(const DeltaChain& chain, const Schema& sch
         std::size_t at = found.room_bytes_ + index_bytes_of(found.tensors_[t].words);
         for (std::size_t i = found.first_block_[t]; i < found.first_block_[t + 1]; ++i) {
             found.words_at_[i] = at;
-            at += found.blocks_[i].words.size() * 8;
+            at += found.blocks_[i].word_count * 8;
         }
         found.room_bytes_ = at;
     }
@@ -94,10 +94,10 @@ void TouchedWords::write_indices(std::span<std::byte> room) const {
         std::byte* to = tensor;
         for (std::size_t i = first_block_[t]; i < first_block_[t + 1]; ++i) {
             const auto first = static_cast<std::uint32_t>(blocks_[i].range.first_word());
-            for (const std::uint32_t word : blocks_[i].words) {
+            blocks_[i].each_word([&](std::uint32_t word) {
                 store_le<std::uint32_t>(to, first + word);
                 to += 4;
-            }
+            });
         }
         tensor += room_bytes_of(tensors_[t].words);
         // The last word of a tensor may be short.
@@ -111,13 +111,13 @@ Result<std::vector<MovedBlock>> TouchedWords::run(const DeltaChain& chain,
     std::vector<MovedBlock> moved;
     std::vector<BlockRange> ranges;
     for (const TouchedBlock& block : blocks_) ranges.push_back(block.range);
-    std::vector<std::vector<std::uint64_t>> kept(thread_count(threads));
+    std::vector<TouchedWorker> workers(thread_count(threads));
     WISP_TRY(ordered_parallel<RunBlock>(
         blocks_.size(), thread_count(threads),
         [&](std::uint64_t i, unsigned thread) -> Result<RunBlock> {
             return run_touched_block(blocks_[static_cast<std::size_t>(i)], chain,
                                      room.data() + words_at_[static_cast<std::size_t>(i)],
-                                     kept[thread]);
+                                     workers[thread]);
         },
         [&](std::uint64_t i, RunBlock done) -> Result<void> {
             sums.add(done.sums);

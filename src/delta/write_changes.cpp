@@ -76,41 +76,21 @@ class ListWriter {
                                                             kLog2BlockElements, options.slices));
         return ListWriter(base, std::move(writer), options.threads);
     }
-    std::uint64_t block_of(std::size_t tensor, std::uint64_t first_element) const {
-        return grid_.first_of(tensor) + (first_element >> kLog2BlockElements);
-    }
-
-    /// `count` lists. The first function says which block one is of, ascending; the second is given
-    /// the block and its old bytes, and may be called on several threads.
-    Result<void> write(std::uint64_t count,
-                       const std::function<std::uint64_t(std::uint64_t)>& block_at,
-                       const std::function<Result<BlockChanges>(
-                           std::uint64_t, const BlockRange&, std::span<const std::byte>)>& list) {
+    /// Old bits that the blocks do not name are taken from the base. `touched`: of all, or none.
+    Result<void> write(std::span<const MovedBlock> blocks,
+                       std::span<const TouchedSums> touched = {}) {
         return ordered_parallel<WrittenBlock>(
-            count, static_cast<unsigned>(workers_.size()),
+            blocks.size(), static_cast<unsigned>(workers_.size()),
             [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
-                const BlockRange range = grid_[block_at(index)];
-                const auto old_block = range.of(base_->bytes(range.tensor));
-                WISP_ASSIGN(BlockChanges changes, list(index, range, old_block));
-                return writer_.encode_changes(range, old_block, std::move(changes),
+                const BlockRange range = grid_[block_of(blocks[index])];
+                return writer_.encode_changes(range, range.of(base_->bytes(range.tensor)),
+                                              blocks[index].changes,
+                                              touched.empty() ? nullptr : &touched[index],
                                               seeds_[range.tensor], workers_[thread]);
             },
             [&](std::uint64_t index, WrittenBlock block) -> Result<void> {
-                WISP_TRY(pass_over(block_at(index)));
+                WISP_TRY(pass_over(block_of(blocks[index])));
                 return writer_.add(grid_[next_++], std::move(block));
-            });
-    }
-
-    /// The old bits are taken from the base.
-    Result<void> write(std::span<const MovedBlock> blocks) {
-        return write(
-            blocks.size(),
-            [&](std::uint64_t index) {
-                return block_of(blocks[index].tensor, blocks[index].first_element);
-            },
-            [&](std::uint64_t index, const BlockRange&,
-                std::span<const std::byte> old_block) -> Result<BlockChanges> {
-                return with_old_bits(blocks[index].changes, old_block);
             });
     }
 
@@ -120,6 +100,9 @@ class ListWriter {
     }
 
   private:
+    std::uint64_t block_of(const MovedBlock& block) const {
+        return grid_.first_of(block.tensor) + (block.first_element >> kLog2BlockElements);
+    }
     Result<void> pass_over(std::uint64_t to) {
         if (to < next_) {
             return fail(ErrorKind::kInvalid, "changes must come in the order of the schema");
@@ -190,11 +173,10 @@ Result<std::optional<DiffReport>> take_changes(const Weights& base, const StateD
 }
 
 Result<DiffReport> write_buffered(const Weights& base, const StateDigest& known,
-                                  std::span<const MovedBlock> blocks,
-                                  const std::filesystem::path& delta, const DiffOptions& options,
-                                  Keep keep) {
+                                  const ChangeBuffer& found, const std::filesystem::path& delta,
+                                  const DiffOptions& options, Keep keep) {
     WISP_ASSIGN(ListWriter writer, ListWriter::create(base, delta, options));
-    WISP_TRY(writer.write(blocks));
+    WISP_TRY(writer.write(found.blocks(), found.touched()));
     return writer.finish(known, options, keep);
 }
 

@@ -33,6 +33,12 @@ struct Kernels {
     StateDigest (*mix_bytes)(const std::byte* bytes, std::size_t size_bytes, const TensorSeed& seed,
                              std::uint64_t first_word);
 
+    /// The sums of mix_word over `count` words of a tensor before and after, which lie `indices`
+    /// words behind `first_word`.
+    TouchedSums (*mix_touched)(const std::uint32_t* indices, const std::uint64_t* before,
+                               const std::uint64_t* after, std::size_t count,
+                               const TensorSeed& seed, std::uint64_t first_word);
+
     /// The exponent of each element.
     void (*take_exponents)(const std::byte* bits, std::size_t count, unsigned element_bytes,
                            const ExponentField& field, std::uint8_t* exponents);

@@ -57,10 +57,11 @@ class Mixer {
 
     StateDigest sum() const { return {total(sum_a_), total(sum_b_)}; }
 
-  private:
-    HWY_INLINE void pass() {
-        key_a_ = hn::Add(key_a_, stride_a_);
-        key_b_ = hn::Add(key_b_, stride_b_);
+    static HWY_INLINE V fold(V words, V key) {
+        const V keyed = hn::Xor(words, key);
+        const auto low = hn::BitCast(D32(), keyed);
+        const auto high = hn::BitCast(D32(), hn::ShiftRight<32>(keyed));
+        return hn::Add(hn::MulEven(low, high), words);
     }
     /// GCC 12 reduces 64-bit lanes as signed numbers, which these sums overflow.
     static std::uint64_t total(V sums) {
@@ -70,18 +71,42 @@ class Mixer {
         for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) sum += lanes[i];
         return sum;
     }
+
+  private:
+    HWY_INLINE void pass() {
+        key_a_ = hn::Add(key_a_, stride_a_);
+        key_b_ = hn::Add(key_b_, stride_b_);
+    }
     static V first_keys(std::uint64_t key, std::uint64_t stride) {
         HWY_ALIGN std::uint64_t keys[HWY_MAX_BYTES / 8];
         for (std::size_t i = 0; i < hn::Lanes(D64()); ++i) keys[i] = key + i * stride;
         return hn::Load(D64(), keys);
     }
-    static HWY_INLINE V fold(V words, V key) {
-        const V keyed = hn::Xor(words, key);
-        const auto low = hn::BitCast(D32(), keyed);
-        const auto high = hn::BitCast(D32(), hn::ShiftRight<32>(keyed));
-        return hn::Add(hn::MulEven(low, high), words);
-    }
     V key_a_, key_b_, stride_a_, stride_b_, sum_a_, sum_b_;
+};
+
+/// The keys of words that lie anywhere.
+class KeysAt {
+    using D64 = hn::ScalableTag<std::uint64_t>;
+    using D32 = hn::Repartition<std::uint32_t, D64>;
+    using V = hn::Vec<D64>;
+
+  public:
+    KeysAt(std::uint64_t first, std::uint64_t stride)
+        : first_(hn::Set(D64(), first)),
+          low_(hn::BitCast(D32(), hn::Set(D64(), stride & 0xFFFFFFFF))),
+          high_(hn::BitCast(D32(), hn::Set(D64(), stride >> 32))) {}
+
+    /// `indices` are below 2^32.
+    HWY_INLINE V operator()(V indices) const {
+        const auto factor = hn::BitCast(D32(), indices);
+        return hn::Add(hn::Add(first_, hn::MulEven(factor, low_)),
+                       hn::ShiftLeft<32>(hn::MulEven(factor, high_)));
+    }
+
+  private:
+    V first_;
+    hn::Vec<D32> low_, high_;
 };
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -101,6 +101,17 @@ std::size_t list_changes(const std::byte* old_bits, const std::byte* new_bits, s
     return found;
 }
 
+TouchedSums mix_touched(const std::uint32_t* indices, const std::uint64_t* before,
+                        const std::uint64_t* after, std::size_t count, const TensorSeed& seed,
+                        std::uint64_t first_word) {
+    TouchedSums sums;
+    for (std::size_t i = 0; i < count; ++i) {
+        sums.before += mix_word(seed, first_word + indices[i], before[i]);
+        sums.after += mix_word(seed, first_word + indices[i], after[i]);
+    }
+    return sums;
+}
+
 void take_steps(const std::byte* old_bits, const std::byte* new_bits, std::size_t count,
                 unsigned element_bytes, bool sign_magnitude, std::byte* steps,
                 std::uint8_t* capped) {
@@ -178,8 +189,9 @@ void scan_weighted_from(std::size_t first, std::uint64_t start, const std::byte*
     }
 }
 
-const Kernels kReferenceKernels = {
-    "reference",  scan,       scan_weighted, mix_bytes,   take_exponents, weigh,        compare,
-    list_changes, take_steps, follow_steps,  take_tokens, put_tokens,     round_to_bf16};
+const Kernels kReferenceKernels = {"reference",  scan,           scan_weighted, mix_bytes,
+                                   mix_touched,  take_exponents, weigh,         compare,
+                                   list_changes, take_steps,     follow_steps,  take_tokens,
+                                   put_tokens,   round_to_bf16};
 
 }  // namespace wisp

@@ -39,24 +39,25 @@ TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& 
     constexpr std::size_t kAhead = 16;
     const auto bytes = old_block.bytes;
     Words overlaid(old_block.over);
-    TouchedSums sums;
-    for (std::size_t i = 0; i < changes.count();) {
+    TouchedMixer mixer(seed, first_word);
+    std::uint32_t last_word = ~0U;
+    for (std::size_t i = 0; i < changes.count(); ++i) {
         // The positions are known: what they point at can be on its way before it is needed.
         if (i + kAhead < changes.count()) {
             __builtin_prefetch(bytes.data() + changes.positions[i + kAhead] * sizeof(T));
         }
         const std::uint32_t word = changes.positions[i] / Words::kPerWord;
+        const T value = load_element<T>(changes.new_bits.data(), i);
+        if (word == last_word) [[unlikely]] {
+            mixer.last() = with_lane<T>(mixer.last(), changes.positions[i], value);
+            continue;
+        }
+        last_word = word;
         const std::uint64_t before =
             overlaid.patched(word, load_word(bytes.data(), std::size_t{word} * 8, bytes.size()));
-        std::uint64_t after = before;
-        for (; i < changes.count() && changes.positions[i] / Words::kPerWord == word; ++i) {
-            after = with_lane<T>(after, changes.positions[i],
-                                 load_element<T>(changes.new_bits.data(), i));
-        }
-        sums.before += mix_word(seed, first_word + word, before);
-        sums.after += mix_word(seed, first_word + word, after);
+        mixer.add(word, before, with_lane<T>(before, changes.positions[i], value));
     }
-    return sums;
+    return mixer.sums();
 }
 
 /// The same where much changed: the new words are made a few at a time, and whole vectors of them
@@ -92,6 +93,12 @@ bool are_dense(const BlockChanges& changes) {
 }
 
 }  // namespace
+
+void TouchedMixer::mix() {
+    sums_ += active_kernels().mix_touched(indices_.data(), before_.data(), after_.data(), count_,
+                                          seed_, first_word_);
+    count_ = 0;
+}
 
 TouchedSums touched_sums(const OverlaidBlock& old_block, const BlockChanges& changes,
                          const TensorSeed& seed, std::uint64_t first_word) {

@@ -1,6 +1,8 @@
 // The digest of the words a change set touches, before and after: how a running digest moves on.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernel/mix.hpp"
@@ -18,6 +20,38 @@ struct TouchedSums {
         after += other.after;
         return *this;
     }
+};
+
+/// Adds up words as they are touched, each once; some are collected, and mixed by whole vectors.
+class TouchedMixer {
+  public:
+    /// Words are counted from `first_word` of their tensor on.
+    TouchedMixer(const TensorSeed& seed, std::uint64_t first_word)
+        : seed_(seed), first_word_(first_word) {}
+
+    void add(std::uint32_t word, std::uint64_t before, std::uint64_t after) {
+        if (count_ == kRoom) mix();
+        indices_[count_] = word;
+        before_[count_] = before;
+        after_[count_++] = after;
+    }
+    /// What the word that was added last becomes.
+    std::uint64_t& last() { return after_[count_ - 1]; }
+    TouchedSums sums() {
+        mix();
+        return sums_;
+    }
+
+  private:
+    static constexpr std::size_t kRoom = 256;
+    void mix();
+    const TensorSeed seed_;
+    const std::uint64_t first_word_;
+    TouchedSums sums_;
+    std::size_t count_ = 0;
+    std::array<std::uint32_t, kRoom> indices_;
+    std::array<std::uint64_t, kRoom> before_;
+    std::array<std::uint64_t, kRoom> after_;
 };
 
 /// `old_block` is the block before the change; `first_word` the index, inside the tensor,

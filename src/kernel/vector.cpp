@@ -87,6 +87,36 @@ StateDigest mix_bytes(const std::byte* bytes, std::size_t size_bytes, const Tens
            kReferenceKernels.mix_bytes(bytes + at, size_bytes - at, seed, first_word + at / 8);
 }
 
+TouchedSums mix_touched(const std::uint32_t* indices, const std::uint64_t* before,
+                        const std::uint64_t* after, std::size_t count, const TensorSeed& seed,
+                        std::uint64_t first_word) {
+    const hn::ScalableTag<std::uint64_t> d;
+    const hn::Rebind<std::uint32_t, decltype(d)> half;
+    const KeysAt keys_a(seed.a + first_word * kKeyStrideA, kKeyStrideA);
+    const KeysAt keys_b(seed.b + first_word * kKeyStrideB, kKeyStrideB);
+    auto before_a = hn::Zero(d);
+    auto before_b = before_a;
+    auto after_a = before_a;
+    auto after_b = before_a;
+    std::size_t i = 0;
+    for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+        const auto places = hn::PromoteTo(d, hn::LoadU(half, indices + i));
+        const auto key_a = keys_a(places);
+        const auto key_b = keys_b(places);
+        const auto x = hn::LoadU(d, before + i);
+        const auto y = hn::LoadU(d, after + i);
+        before_a = hn::Add(before_a, Mixer::fold(x, key_a));
+        before_b = hn::Add(before_b, Mixer::fold(x, key_b));
+        after_a = hn::Add(after_a, Mixer::fold(y, key_a));
+        after_b = hn::Add(after_b, Mixer::fold(y, key_b));
+    }
+    TouchedSums sums = kReferenceKernels.mix_touched(indices + i, before + i, after + i, count - i,
+                                                     seed, first_word);
+    sums.before += {Mixer::total(before_a), Mixer::total(before_b)};
+    sums.after += {Mixer::total(after_a), Mixer::total(after_b)};
+    return sums;
+}
+
 void round_to_bf16(const std::byte* from, std::size_t count, std::byte* to) {
     const hn::ScalableTag<std::int32_t> d;
     const hn::Rebind<std::uint16_t, decltype(d)> half;
@@ -111,6 +141,7 @@ Kernels vector_kernels() {
     table.name = name;
     table.scan = scan;
     table.mix_bytes = mix_bytes;
+    table.mix_touched = mix_touched;
     table.round_to_bf16 = round_to_bf16;
     return table;
 }

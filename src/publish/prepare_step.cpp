@@ -187,7 +187,7 @@ Result<void> StepPublisher::code(PreparedStep& step) {
     } else {
         const Weights& base = *baseline_.weights();
         WISP_ASSIGN(step.diff,
-                    write_buffered(base, at_.state, step.changes.blocks(), step.delta.path(),
+                    write_buffered(base, at_.state, step.changes, step.delta.path(),
                                    diff_options(base.schema(), step.step), Keep::kForNow));
     }
     step.coded = true;

@@ -19,7 +19,9 @@ struct Crafted {
     std::uint64_t count = 1;
     unsigned low_bits = 2;
     unsigned zero_chance = 64;
+    std::uint64_t single_from = 0x80;
     Bytes packed = {std::byte{1}};
+    Bytes signs = {std::byte{0}};
     RansWriter rans;
     Bytes tail;
 
@@ -27,14 +29,14 @@ struct Crafted {
         const QuotientTable table(zero_chance);
         rans.put_value(table.start[quotient], table.frequency[quotient], kQuotientBits, lane);
     }
-    void put_steps(std::uint64_t magnitude = 1) {
+    void put_lengths(std::uint64_t length = 1) {
         BinadeStepModel model;
         for (std::uint64_t i = 0; i < count; ++i) {
             const StepContext context = model.context(0x7F);
             if (i % 2 == 0) {
-                put_step<Lane::kPosition>(rans, context, {magnitude, false});
+                put_length<Lane::kPosition>(rans, context, length);
             } else {
-                put_step<Lane::kValue>(rans, context, {magnitude, false});
+                put_length<Lane::kValue>(rans, context, length);
             }
         }
     }
@@ -43,7 +45,9 @@ struct Crafted {
         append_varint(out, count);
         out.push_back(static_cast<std::byte>(low_bits));
         out.push_back(static_cast<std::byte>(zero_chance));
+        append_varint(out, single_from);
         out.insert(out.end(), packed.begin(), packed.end());
+        out.insert(out.end(), signs.begin(), signs.end());
         rans.finish(out);
         out.insert(out.end(), tail.begin(), tail.end());
         return out;
@@ -62,14 +66,14 @@ std::string told(std::span<const std::byte> coded, std::size_t elements = kEleme
 TEST(SwiftHostile, TakesTheBlockThatIsNotSpoilt) {
     Crafted block;
     block.put_quotient(3);
-    block.put_steps();
+    block.put_lengths();
     EXPECT_EQ(told(block.bytes()), "ok");
 }
 
 TEST(SwiftHostile, RefusesAPositionPastTheBlock) {
     Crafted block;  // the gap is 3 * 4 + 1
     block.put_quotient(3);
-    block.put_steps();
+    block.put_lengths();
     const Bytes coded = block.bytes();
     EXPECT_EQ(told(coded, 14), "ok");
     EXPECT_EQ(told(coded, 13), "swift block: a position lies past the end of the block");
@@ -81,7 +85,7 @@ TEST(SwiftHostile, RefusesALaterPositionPastTheBlock) {
     block.packed = {std::byte{0b0101}};
     block.put_quotient(3);
     block.put_quotient(12, Lane::kValue);
-    block.put_steps();
+    block.put_lengths();
     const Bytes coded = block.bytes();
     EXPECT_EQ(told(coded, 64), "ok");
     EXPECT_EQ(told(coded, 63), "swift block: a position lies past the end of the block");
@@ -93,7 +97,7 @@ TEST(SwiftHostile, EndsEscapesThatGoOnForEver) {
     const unsigned escape = QuotientTable(1).escape;
     for (int i = 0; i < 1'000'000; ++i) block.put_quotient(escape);
     block.put_quotient(0);
-    block.put_steps();
+    block.put_lengths();
     EXPECT_EQ(told(block.bytes()), "swift block: a position lies past the end of the block");
 }
 
@@ -111,7 +115,7 @@ TEST(SwiftHostile, RefusesOneChangeMoreOrLessThanTheStreamHas) {
         block.count = 2;
         block.put_quotient(1);
         block.put_quotient(1, Lane::kValue);
-        block.put_steps();
+        block.put_lengths();
         block.count = count;
         EXPECT_NE(told(block.bytes()), "ok") << count;
     }
@@ -124,18 +128,51 @@ TEST(SwiftHostile, RefusesShapesOutOfRange) {
     Crafted hopeless;
     hopeless.zero_chance = 0;
     EXPECT_EQ(told(hopeless.bytes()), "swift block: a quotient of zero has no chance");
+    for (const std::uint64_t single_from : {std::uint64_t{257}, ~std::uint64_t{0}}) {
+        Crafted high;
+        high.single_from = single_from;
+        EXPECT_EQ(told(high.bytes()), "swift block: an exponent above 256");
+    }
+}
+
+TEST(SwiftHostile, TakesLengthsOfNoElementAtOrAboveSingleFrom) {
+    Crafted silent;  // all exponents are 127
+    silent.single_from = 0x7F;
+    silent.put_quotient(3);
+    EXPECT_EQ(told(silent.bytes()), "ok");
+    silent.put_lengths(2);
+    EXPECT_EQ(told(silent.bytes()), "swift block: its stream does not end with its last change");
+    Crafted missing;
+    missing.put_quotient(3);
+    EXPECT_NE(told(missing.bytes()), "ok");
+}
+
+TEST(SwiftHostile, RefusesSignsThatAreCutOrPadded) {
+    Crafted padded;
+    padded.signs = {std::byte{2}};
+    padded.put_quotient(3);
+    padded.put_lengths();
+    EXPECT_EQ(told(padded.bytes()), "swift block: padding is not zero");
+    Crafted cut;
+    cut.count = kElements;
+    cut.low_bits = 0;
+    cut.packed.clear();
+    cut.signs.resize(7);
+    Bytes coded = cut.bytes();
+    coded.resize(coded.size() - 16);  // both states
+    EXPECT_EQ(told(coded), "swift block: ends inside its signs");
 }
 
 TEST(SwiftHostile, RefusesPaddingAndTrailingBytes) {
     Crafted padded;
     padded.packed = {std::byte{0x05}};
     padded.put_quotient(3);
-    padded.put_steps();
+    padded.put_lengths();
     EXPECT_EQ(told(padded.bytes()), "swift block: padding is not zero");
     for (const std::size_t more : {1U, 3U, 4U, 8U}) {
         Crafted block;
         block.put_quotient(3);
-        block.put_steps();
+        block.put_lengths();
         block.tail.resize(more);
         EXPECT_NE(told(block.bytes()), "ok") << more;
     }
@@ -144,7 +181,7 @@ TEST(SwiftHostile, RefusesPaddingAndTrailingBytes) {
 TEST(SwiftHostile, RefusesAStepLongerThanItsElement) {
     Crafted block;
     block.put_quotient(3);
-    block.put_steps(1 << 16);
+    block.put_lengths(1 << 16);
     EXPECT_EQ(told(block.bytes()), "swift block: a step is longer than its element");
 }
 

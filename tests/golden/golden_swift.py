@@ -8,7 +8,7 @@ from golden_states import EXAMPLE_NEW, EXAMPLE_OLD, NEW, OLD, tensor
 
 # The states of good files that are written once more, by `wisp diff --codec swift`.
 AGAIN = ("example", "all_dtypes", "bf16_rl", "block_raw", "block_split", "block_split_f32", "many_tensors", "empty_delta",
-         "nan_zero_infinity", "tiny_tensors", "f64_wide_exponents", "long_steps", "far_positions", "dense_steps", "gap_u32", "block_steps")
+         "nan_zero_infinity", "tiny_tensors", "f64_wide_exponents", "long_steps", "far_positions", "gap_u32", "block_steps")
 
 
 def swift_states(made):
@@ -34,18 +34,13 @@ class Steps:
         writer.put(k % 2, 16, *((0, model.one) if bit else (model.one, 65536)))
         model.learn(bit)
 
-    def put(self, writer, k, x, step):
-        magnitude, e = abs(step), abs(step).bit_length() - 1
-        if e == 0:
-            one, half = self.first[x].one, (65536 - self.first[x].one) // 2
-            writer.put(k % 2, 16, *((one, one + half) if step > 0 else (one + half, 65536)))
-            self.first[x].learn(False)
-            return
+    def put(self, writer, j, x, length):
+        e = length.bit_length() - 1
         for i in range(e + 1):
-            self.put_bit(writer, k, self.longer[x + i] if i else self.first[x], i < e)
-        self.put_bit(writer, k, self.second[x + e], bool(magnitude >> (e - 1) & 1))
-        self.plain(writer, k, magnitude % (1 << (e - 1)), e - 1)
-        self.plain(writer, k, int(step < 0), 1)
+            self.put_bit(writer, j, self.longer[x + i] if i else self.first[x], i < e)
+        if e > 0:
+            self.put_bit(writer, j, self.second[x + e], bool(length >> (e - 1) & 1))
+            self.plain(writer, j, length % (1 << (e - 1)), e - 1)
 
     @staticmethod
     def plain(writer, k, value, count):
@@ -55,26 +50,33 @@ class Steps:
             value, count = value >> bits, count - bits
 
 
-def swift_header(count, s, z, low):
-    return b"\4" + number(count) + bytes([s, z]) + low
+def swift_header(count, s, z, p, low, signs):
+    return b"\4" + number(count) + bytes([s, z]) + number(p) + low + signs
 
 
-def low_bits(gaps, s):
-    joined = sum((gap % (1 << s)) << (k * s) for k, gap in enumerate(gaps))
-    return joined.to_bytes((len(gaps) * s + 7) // 8, "little")
+def packed(numbers, width):
+    """The low `width` bits of each, side by side."""
+    joined = sum((n % (1 << width)) << (k * width) for k, n in enumerate(numbers))
+    return joined.to_bytes((len(numbers) * width + 7) // 8, "little")
 
 
-def swift_block(dtype, old, new, s, z):
+def swift_block(dtype, old, new, s, z, p=None, turned=()):
+    """`p` is as wisp writes it unless given. Steps of the changes in `turned` go the other way round."""
     old, new = (np.frombuffer(x, ref.WORD[ref.DTYPES[dtype][2]]) for x in (old, new))
     width, is_float, writer, steps = 8 * old.itemsize, ref.DTYPES[dtype][4], Writer(), Steps()
     changed = np.flatnonzero(old != new)
     gaps = (np.diff(changed, prepend=-1) - 1).tolist()
     for k, gap in enumerate(gaps):
         put_gap(writer, k, gap, s, z)
-    for k, (i, x) in enumerate(zip(changed.tolist(), ref.exponents(dtype, old[changed]).tolist())):
-        step = (ref.order(int(new[i]), width, is_float) - ref.order(int(old[i]), width, is_float)) % (1 << width)
-        steps.put(writer, k, x, step - ((step >> (width - 1)) << width))
-    return swift_header(len(gaps), s, z, low_bits(gaps, s)) + writer.finish()
+    ups = [(ref.order(int(new[i]), width, is_float) - ref.order(int(old[i]), width, is_float)) % (1 << width) for i in changed.tolist()]
+    signs = [int((up >= 1 << (width - 1)) != (k in turned)) for k, up in enumerate(ups)]
+    lengths = [(1 << width) - up if down else up for up, down in zip(ups, signs)]
+    values = list(zip(ref.exponents(dtype, old[changed]).tolist(), lengths))
+    p = max((x + 1 for x, length in values if length > 1), default=0) if p is None else p
+    assert all(length == 1 for x, length in values if x >= p)
+    for j, (x, length) in enumerate((x, length) for x, length in values if x < p):
+        steps.put(writer, j, x, length)
+    return swift_header(len(gaps), s, z, p, packed(gaps, s), packed(signs, 1)) + writer.finish()
 
 
 def swift(old, new, directory, blocks):
@@ -86,10 +88,39 @@ def example_file(block, changed=2, new=EXAMPLE_NEW):
 
 
 # ---- Good files by hand -----------------------------------------------------------------------------------
+def binades(steps):
+    """Old and new: weights of either sign whose exponents go 120, 123, 126, 129, 121, …, 129; element i moves by steps[i] in the order."""
+    old = np.array([0x8000 * (i // 3 % 2) | (120 + 3 * i % 10) << 7 | 11 * i % 128 for i in range(40)], "<u2")
+    new = old.copy()
+    for i, step in steps.items():
+        new[i] = ref.order((ref.order(int(old[i]), 16, True) + step) % 65536, 16, True)
+    return {"w": tensor("BF16", [40], old)}, {"w": tensor("BF16", [40], new)}
+
+
+# By name: the steps of elements, and how they are written. Exponents of 125 and more step by one.
+ONES = {i: 1 - i % 5 % 2 * 2 for i in range(0, 40, 3)}
+MIXED = {i: step if (120 + 3 * i % 10) >= 125 else step * (1, 1, 2, 3, 77, 300, 9000)[i % 7] for i, step in ({i: 1 - i // 2 % 2 * 2 for i in range(1, 40, 2)}).items()}
+SINGLE_FROM = {
+    "single_from_0": (ONES, {"p": 0}), "single_from_1": (ONES, {"p": 1}), "single_from_256": (MIXED, {"p": 256}),
+    "single_from_all_exponents": (MIXED, {"p": 130}), "single_from_between": (MIXED, {}), "single_from_above_what_is_needed": (MIXED, {"p": 127}),
+    "half_way_down": ({4: -2**15, 20: 2**15 - 1}, {}), "half_way_up": ({4: -2**15, 20: 2**15 - 1}, {"turned": [0]}),
+    "the_longer_way_round": (MIXED, {"p": 256, "turned": [1, 3]}),
+}
+
+
 def swift_by_hand(made):
     """name -> (base, old, new, bytes)"""
     out = {f"swift_{name}": ("example", EXAMPLE_OLD, EXAMPLE_NEW, example_file(swift_block("BF16", OLD, NEW, s, z)))
            for name, (s, z) in {"no_low_bits": (0, 8), "most_low_bits": (24, 255), "smallest_chance": (0, 1), "largest_chance": (1, 255)}.items()}
+    for name, (steps, more) in SINGLE_FROM.items():
+        before, after = binades(steps)
+        block = swift_block("BF16", before["w"][2], after["w"][2], 1, 90, **more)
+        directory = directory_of((0, b"w", 14, [40], len(steps), [len(block)]))
+        out[f"swift_{name}"] = ("swift_binades", before, after, swift(before, after, directory, block))
+    old, new, _ = made["dense_steps"]                       # wisp takes steps of a plane here
+    block = swift_block("BF16", old["w"][2], new["w"][2], 0, 230)
+    changed = int(np.count_nonzero(np.frombuffer(old["w"][2], "<u2") != np.frombuffer(new["w"][2], "<u2")))
+    out["swift_dense_steps"] = ("dense_steps", old, new, swift(old, new, directory_of((0, b"w", 14, [8000], changed, [len(block)])), block))
     old, new, _ = made["bf16_rl"]
     name, other = sorted(old)
     rows, blocks = [], b""
@@ -107,9 +138,9 @@ def swift_by_hand(made):
 
 # ---- Bad files --------------------------------------------------------------------------------------------
 def bad_swift():
-    block = swift_block("BF16", OLD, NEW, 3, 40)            # gaps 5 and 34
-    head, states = block[:5], block[5:]
-    assert len(states) == 16
+    block = swift_block("BF16", OLD, NEW, 3, 40)            # gaps 5 and 34, steps of 1 and -2
+    head, states = block[:-16], block[-16:]
+    assert head == b"\4\2\3\x28\x80\1" + bytes([5 | 2 << 3, 2])
     even, odd = struct.unpack("<2Q", states)
     count = "| varint | change count C | 1 up to the number of elements |"
     past = "A position that is not below the number of elements MUST be rejected."
@@ -119,18 +150,25 @@ def bad_swift():
     long = "If e reaches n, the block MUST be rejected here too."
     kinds = "So MUST kind 4 in a file of codec `compact`, and kind 1 in one of codec `swift`"
     low, chance = "| u8 | low bits s | at most 24 |", "| u8 | chance of zero z | 1 to 255 |"
-    zero = "unused high bits of the last byte MUST be zero"
+    zero, zero_too = "unused high bits of the last byte MUST be zero", "here too, unused high bits of the last byte MUST be zero"
+    single, signs = "| varint | single from p | 0 to 256", "| ceil(C / 8) | signs | a bit for each change"
+    none = "the length is 1 if x ≥ p, and no symbol stands for it"
 
-    def crafted(gaps, s=3, z=40, e=0, low=None, **more):
+    def header(c=2, s=3, z=40, p=128, lows=head[6:7], down=head[7:8]):
+        return swift_header(c, s, z, p, lows, down)
+
+    def crafted(gaps, s=3, z=40, e=0, p=128, lows=None, down=None, **more):
+        """Steps of one, coded unless p is 0; or, without an end, of more than e bits."""
         writer, steps = Writer(), Steps()
         for k, gap in enumerate(gaps):
             put_gap(writer, k, gap, s, z)
-        for k in range(len(gaps)):
+        for k in range(len(gaps) if p else 0):
             if e == 0:
                 steps.put(writer, k, 127, 1)
             for i in range(e):
                 steps.put_bit(writer, k, steps.longer[127 + i] if i else steps.first[127], True)
-        return swift_header(len(gaps), s, z, low_bits(gaps, s) if low is None else low) + writer.finish(**more)
+        lows, down = (packed(gaps, s) if lows is None else lows), (bytes((len(gaps) + 7) // 8) if down is None else down)
+        return swift_header(len(gaps), s, z, p, lows, down) + writer.finish(**more)
 
     y = np.frombuffer(OLD, "<u2").copy()
     y[::3] += 777                                           # far steps need words, so that they can be taken away
@@ -140,15 +178,23 @@ def bad_swift():
         "kind_sparse": (UNSUPPORTED, kinds, sparse_block("BF16", OLD, NEW, 126, 19, [0, 100, 0])),
         "kind_6": (UNSUPPORTED, "Other kinds MUST be refused as unsupported.", b"\6" + block[1:]),
         "kind_alone": (CORRUPT, count, b"\4"), "header_cut": (CORRUPT, chance, block[:3]),
-        "count_0": (CORRUPT, count, b"\4\0" + bytes([3, 40]) + struct.pack("<2Q", 1 << 31, 1 << 31)),
-        "count_65_of_64": (CORRUPT, count, swift_header(65, 0, 40, b"") + states),
-        "count_huge": (CORRUPT, count, swift_header(2**64 - 1, 3, 40, head[4:]) + states),
-        "count_one_less": (CORRUPT, ends, swift_header(1, 3, 40, bytes([head[4] & 7])) + states),
-        "count_one_more": (CORRUPT, out_of_words, swift_header(3, 3, 40, head[4:] + b"\0") + states),
-        "low_bits_25": (CORRUPT, low, swift_header(2, 25, 40, bytes(7)) + states),
-        "low_bits_cut": (CORRUPT, "| ceil(C · s / 8) | low bits |", swift_header(2, 24, 40, bytes(5))),
-        "low_bits_padding": (CORRUPT, zero, crafted([5, 34], low=bytes([5 | 2 << 3 | 64]))),
-        "chance_0": (CORRUPT, chance, swift_header(2, 3, 0, head[4:]) + states),
+        "count_0": (CORRUPT, count, header(c=0, lows=b"", down=b"") + struct.pack("<2Q", 1 << 31, 1 << 31)),
+        "count_65_of_64": (CORRUPT, count, header(c=65, s=0, lows=b"", down=bytes(9)) + states),
+        "count_huge": (CORRUPT, count, header(c=2**64 - 1) + states),
+        "count_one_less": (CORRUPT, ends, header(c=1, lows=b"\5", down=b"\0") + states),
+        "count_one_more": (CORRUPT, out_of_words, header(c=3, lows=head[6:7] + b"\0") + states),
+        "low_bits_25": (CORRUPT, low, header(s=25, lows=bytes(7)) + states),
+        "low_bits_cut": (CORRUPT, "| ceil(C · s / 8) | low bits |", header(s=24, lows=bytes(5), down=b"")),
+        "low_bits_padding": (CORRUPT, zero, crafted([5, 34], lows=bytes([5 | 2 << 3 | 64]))),
+        "chance_0": (CORRUPT, chance, header(z=0) + states),
+        "single_from_257": (CORRUPT, single, header(p=257) + states), "single_from_huge": (CORRUPT, single, header(p=2**64 - 1) + states),
+        "single_from_cut": (CORRUPT, single, block[:5]), "single_from_missing": (CORRUPT, single, block[:4]),
+        "single_from_overlong_varint": (CORRUPT, "in the shortest form: a last byte of zero after the first MUST be rejected", header(p=b"\x80\x81\0") + states),
+        "single_from_below_a_length": (CORRUPT, none, header(p=127) + states),
+        "single_from_above_what_has_none": (CORRUPT, out_of_words, header(p=128) + crafted([5, 34], p=0)[-16:]),
+        "signs_cut": (CORRUPT, signs, header(c=64, s=0, lows=b"", down=bytes(7))), "signs_missing": (CORRUPT, signs, block[:7]),
+        "signs_padding": (CORRUPT, zero_too, header(down=b"\6") + states), "signs_padding_highest": (CORRUPT, zero_too, header(down=b"\x82") + states),
+        "signs_other": (CORRUPT, "After: the state digest is the result's.", header(down=b"\1") + states),
         "position_64_of_64": (CORRUPT, past, crafted([64])),
         "position_later_64_of_64": (CORRUPT, past, crafted([5, 58])),
         "position_by_low_bits": (CORRUPT, past, crafted([2**24 - 1], s=24)),

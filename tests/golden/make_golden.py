@@ -27,8 +27,8 @@ from golden_swift import bad_swift, swift_block, swift_by_hand, swift_states
 def block_kinds(raw):
     _, tensors = split_file(raw)
     at, kinds = 0, set()
-    for *_, sizes in ref.read_directory(zlib.decompress(tensors["wisp.directory"][2]), len(tensors["wisp.blocks"][2])):
-        for size in sizes:
+    for *_, blocks in ref.read_directory(zlib.decompress(tensors["wisp.directory"][2]), len(tensors["wisp.blocks"][2])):
+        for _, _, size, _ in blocks:
             kinds |= {tensors["wisp.blocks"][2][at]} if size else set()
             at += size
     return kinds
@@ -84,7 +84,7 @@ def main():
         add_good(name, name, old, new, wisp_diff(options.wisp, save(old), save(new), arguments) if fresh else path.read_bytes())
     for name, kinds in {"example": {1}, "bf16_rl": {1}, "block_raw": {2}, "block_split": {3}, "block_split_f32": {3},
                         "block_split_u8": {3}, "far_positions": {1}, "long_steps": {1}, "empty_delta": set(), "swift_example": {4}, "swift_bf16_rl": {4}, "swift_block_raw": {2},
-                        "swift_block_split": {3}, "swift_far_positions": {4}, "swift_dense_steps": {4}, "block_steps": {5}, "swift_block_steps": {5}, "swift_empty_delta": set()}.items():
+                        "swift_block_split": {3}, "swift_far_positions": {4}, "block_steps": {5}, "swift_block_steps": {5}, "swift_empty_delta": set()}.items():
         if block_kinds(good[name]) != kinds:
             print(f"{name}: blocks of kinds {block_kinds(good[name])}, not {kinds}")
     for name, (base, old, new, data) in (by_hand(made) | swift_by_hand(made) | slices_by_hand()).items():

@@ -265,6 +265,29 @@ TEST_P(KernelEquality, WeighsAsTheReferenceDoes) {
     }
 }
 
+TEST_P(KernelEquality, MixesTouchedWordsAsTheReferenceDoes) {
+    Rng rng(width() + 900);
+    for (const std::size_t count : lengths_to_try()) {
+        std::vector<std::uint32_t> indices(count);
+        std::vector<std::uint64_t> before(count);
+        std::vector<std::uint64_t> after(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            indices[i] = i % 5 == 0 ? ~0U - static_cast<std::uint32_t>(i)
+                                    : static_cast<std::uint32_t>(rng());
+            before[i] = i % 7 == 0 ? 0 : rng();
+            after[i] = i % 11 == 0 ? ~std::uint64_t{0} : rng();
+        }
+        const auto mix = [&](const Kernels& kernels) {
+            return kernels.mix_touched(indices.data(), before.data(), after.data(), count, kSeed,
+                                       std::uint64_t{1} << 40);
+        };
+        const TouchedSums expected = mix(kReferenceKernels);
+        const TouchedSums got = mix(table());
+        ASSERT_EQ(got.before, expected.before);
+        ASSERT_EQ(got.after, expected.after);
+    }
+}
+
 TEST_P(KernelEquality, ComparesAndListsAsTheReferenceDoes) {
     Rng rng(width() + 500);
     for (const std::size_t count : lengths_to_try()) {

@@ -11,6 +11,8 @@
 #include "delta/diff_weights.hpp"
 #include "doubles/memory_store.hpp"
 #include "gated_store.hpp"
+#include "kernel/scatter.hpp"
+#include "kernel/touched.hpp"
 #include "wisp/async_publisher.hpp"
 #include "wisp/follower.hpp"
 
@@ -125,8 +127,8 @@ TEST(FoundChanges, AreWrittenAsTheDifferenceWouldBe) {
         DiffOptions options;
         options.codec = codec;
         const ChangeBuffer kept = found_between(before, after);
-        const DiffReport written = value_of(
-            write_buffered(before, before.digest(), kept.blocks(), folder / "kept", options));
+        const DiffReport written =
+            value_of(write_buffered(before, before.digest(), kept, folder / "kept", options));
         const DiffReport whole = value_of(diff(before, after, folder / "whole", options));
         EXPECT_EQ(written.result, after.digest());
         EXPECT_EQ(written.changed_elements, whole.changed_elements);
@@ -134,6 +136,44 @@ TEST(FoundChanges, AreWrittenAsTheDifferenceWouldBe) {
         EXPECT_EQ(value_of(prove_changes(before, before.digest(), {folder / "kept"}, 2)).result,
                   after.digest());
     }
+}
+
+/// All that coding needs is taken while the weights are in the cache, so that it reads none again.
+TEST(FoundChanges, BringTheOldBitsAndTheDigestOfWhatTheyTouch) {
+    const TempFolder folder;
+    const TrainerWeights before = two_blocks();
+    TrainerWeights after = before;
+    for (const std::size_t at : {0, 1, 8, 77'000, 2'097'200}) after.flip(0, at);
+    after.flip(1, 3999);
+    const ChangeBuffer kept = found_between(before, after);
+    ASSERT_EQ(kept.blocks().size(), 3U);
+    ASSERT_EQ(kept.touched().size(), kept.blocks().size());
+    const auto seeds = seeds_of(before.schema());
+    StateDigest reached = before.digest();
+    for (std::size_t i = 0; i < kept.blocks().size(); ++i) {
+        const MovedBlock& block = kept.blocks()[i];
+        const auto old_block =
+            before.bytes(block.tensor).subspan(block.first_element * block.changes.element_bytes);
+        Bytes old_bits(block.changes.new_bits.size());
+        gather(old_block.data(), block.changes.positions, block.changes.element_bytes,
+               old_bits.data());
+        EXPECT_EQ(block.changes.old_bits, old_bits);
+        const TouchedSums expected =
+            touched_sums(old_block, block.changes, seeds[block.tensor],
+                         block.first_element * block.changes.element_bytes / 8);
+        EXPECT_EQ(kept.touched()[i].before, expected.before);
+        EXPECT_EQ(kept.touched()[i].after, expected.after);
+        reached += kept.touched()[i].after - kept.touched()[i].before;
+    }
+    EXPECT_EQ(reached, after.digest());
+    // Not read again: other weights, said to be those, give the same delta.
+    TrainerWeights other = before;
+    other.flip_every(1);
+    DiffOptions options;
+    options.codec = Codec::kSwift;
+    value_of(write_buffered(before, before.digest(), kept, folder / "kept", options));
+    value_of(write_buffered(other, before.digest(), kept, folder / "again", options));
+    EXPECT_EQ(read_bytes(folder / "kept"), read_bytes(folder / "again"));
 }
 
 TEST(FoundChanges, ThatAreTooManyAreLetGo) {
@@ -160,7 +200,7 @@ TEST(FoundChanges, ArePutOntoAStateThatCameBetween) {
         value_of(rebase_buffered(base, found_between(base, first).blocks(),
                                  found_between(base, second).blocks(), 2, rebased));
     const DiffReport written =
-        value_of(write_buffered(first, first.digest(), rebased.blocks(), folder / "kept", {}));
+        value_of(write_buffered(first, first.digest(), rebased, folder / "kept", {}));
     EXPECT_EQ(written.result, second.digest());
     EXPECT_EQ(written.changed_elements, left);
     EXPECT_EQ(left, value_of(diff(first, second, folder / "whole")).changed_elements);

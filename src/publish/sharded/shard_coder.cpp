@@ -36,19 +36,12 @@ std::span<std::byte> ShardCoder::copy_of(const OwnBlock& block) const {
     return memory_.copy.bytes().subspan(own_->start_of(block), block.size());
 }
 
-ShardCoder::Found ShardCoder::find(const OwnBlock& block, std::span<const std::byte> old_block,
-                                   std::span<const std::byte> new_block, unsigned thread) {
+const DetectedBlock& ShardCoder::find(const OwnBlock& block, std::span<const std::byte> old_block,
+                                      std::span<const std::byte> new_block, unsigned thread) {
     WriteWorker& worker = workers_[thread];
-    Found found;
-    const std::size_t width = block.range.element_bytes;
-    worker.detector.find_all(
-        old_block,
-        [&](std::size_t first, std::size_t count) {
-            return new_block.subspan(first * width, count * width);
-        },
-        block.range, own_->seed_of(block), found.old_state, worker.found.changes);
-    found.changes = worker.found.changes;  // in as much memory as they take, and no more
-    return found;
+    worker.detector.detect(old_block, new_block, block.range, own_->seed_of(block), true,
+                           worker.found);
+    return worker.found;
 }
 
 Result<void> ShardCoder::add(const SpanViews& views, const std::vector<Bytes>& kept,
@@ -65,10 +58,11 @@ Result<void> ShardCoder::add(const SpanViews& views, const std::vector<Bytes>& k
         [&](std::uint64_t index, unsigned thread) -> Result<Found> {
             const OwnBlock& block = blocks[first + index];
             if (first + index < first_copied_) {
-                return find(block, block.of(kept[block.span]), fresh(block), thread);
+                // A copy, in as much memory as they take, and no more.
+                return Found{find(block, block.of(kept[block.span]), fresh(block), thread), false};
             }
             std::ranges::copy(fresh(block), copy_of(block).begin());
-            return Found{{}, {}, true};
+            return Found{{}, true};
         },
         [&](std::uint64_t index, Found found) {
             return take(first + index, fresh(blocks[first + index]), std::move(found), kept,
@@ -84,7 +78,8 @@ Result<void> ShardCoder::take(std::size_t place, std::span<const std::byte> new_
     const OwnBlock& block = own_->blocks()[place];
     ManifestBlock& entry = manifest.blocks.emplace_back();
     if (found.copied) return {};
-    const bool has_room = found_.has_room(found.changes);
+    BlockChanges& changes = found.block.changes;
+    const bool has_room = found_.has_room(changes);
     if (!has_room && found_.complete() && place < first_copied_ && can_copy_from(place)) {
         first_copied_ = place;
     }
@@ -92,16 +87,20 @@ Result<void> ShardCoder::take(std::size_t place, std::span<const std::byte> new_
         std::ranges::copy(new_block, copy_of(block).begin());
         return {};
     }
-    manifest.state += found.old_state;
-    entry.changed = found.changes.count();
+    manifest.state += found.block.old_state;
+    entry.changed = changes.count();
     if (has_room) {
-        found_.keep(block.range.tensor, block.range.first_element, std::move(found.changes));
+        found_.keep(block.range.tensor, block.range.first_element, std::move(changes),
+                    found.block.touched);
         return {};
     }
-    if (found_.complete()) WISP_TRY(code_blocks(found_.give_up(), kept, manifest));
-    if (found.changes.empty()) return {};
-    const MovedBlock alone{block.range.tensor, block.range.first_element, std::move(found.changes)};
-    return code_blocks({&alone, 1}, kept, manifest);
+    if (found_.complete()) {
+        const std::vector<TouchedSums> touched(found_.touched().begin(), found_.touched().end());
+        WISP_TRY(code_blocks(found_.give_up(), touched, kept, manifest));
+    }
+    if (changes.empty()) return {};
+    const MovedBlock alone{block.range.tensor, block.range.first_element, std::move(changes)};
+    return code_blocks({&alone, 1}, {&found.block.touched, 1}, kept, manifest);
 }
 
 Result<void> ShardCoder::create_file() {
@@ -112,10 +111,10 @@ Result<void> ShardCoder::create_file() {
 }
 
 WrittenBlock ShardCoder::encode(const OwnBlock& block, std::span<const std::byte> old_block,
-                                BlockChanges changes, unsigned thread) {
-    return encode_changes(codec_, own_->tensor_of(block), block.range, old_block,
-                          with_old_bits(std::move(changes), old_block), own_->seed_of(block),
-                          workers_[thread]);
+                                const BlockChanges& changes, const TouchedSums& touched,
+                                unsigned thread) {
+    return encode_changes(codec_, own_->tensor_of(block), block.range, old_block, changes, &touched,
+                          own_->seed_of(block), workers_[thread]);
 }
 
 Result<void> ShardCoder::write(std::size_t place, const WrittenBlock& block,
@@ -129,6 +128,7 @@ Result<void> ShardCoder::write(std::size_t place, const WrittenBlock& block,
 }
 
 Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
+                                     std::span<const TouchedSums> touched,
                                      const std::vector<Bytes>& kept, ShardManifest& manifest) {
     WISP_TRY(create_file());
     std::vector<std::size_t> places;  // among the rank's blocks
@@ -140,7 +140,7 @@ Result<void> ShardCoder::code_blocks(std::span<const MovedBlock> found,
         [&](std::uint64_t index, unsigned thread) -> Result<WrittenBlock> {
             const OwnBlock& block = own_->blocks()[places[index]];
             const auto old_block = block.of(kept[block.span]);
-            return encode(block, old_block, found[index].changes, thread);
+            return encode(block, old_block, found[index].changes, touched[index], thread);
         },
         [&](std::uint64_t index, WrittenBlock block) {
             return write(places[index], block, manifest);
@@ -157,8 +157,8 @@ Result<void> ShardCoder::code_copies(const std::vector<Bytes>& kept, ShardManife
             const auto old_block = block.of(kept[block.span]);
             // By way of a list here, too: coded in one pass a block may come out in other bytes,
             // and those of a file must not depend on which rank had how much memory.
-            Found found = find(block, old_block, copy_of(block), thread);
-            WrittenBlock written = encode(block, old_block, std::move(found.changes), thread);
+            const DetectedBlock& found = find(block, old_block, copy_of(block), thread);
+            WrittenBlock written = encode(block, old_block, found.changes, found.touched, thread);
             written.old_state = found.old_state;
             return written;
         },
@@ -170,7 +170,7 @@ Result<void> ShardCoder::code_copies(const std::vector<Bytes>& kept, ShardManife
 Result<void> ShardCoder::code(const std::vector<Bytes>& kept, ShardManifest& manifest) {
     if (done_) return {};
     WISP_TRY(create_file());
-    if (found_.complete()) WISP_TRY(code_blocks(found_.blocks(), kept, manifest));
+    if (found_.complete()) WISP_TRY(code_blocks(found_.blocks(), found_.touched(), kept, manifest));
     WISP_TRY(code_copies(kept, manifest));
     WISP_TRY(file_->commit_unsynced());
     done_ = true;

@@ -46,21 +46,21 @@ class ShardCoder {
 
   private:
     struct Found {
-        BlockChanges changes;
-        StateDigest old_state;
+        DetectedBlock block;
         bool copied = false;
     };
-    Found find(const OwnBlock& block, std::span<const std::byte> old_block,
-               std::span<const std::byte> new_block, unsigned thread);
+    const DetectedBlock& find(const OwnBlock& block, std::span<const std::byte> old_block,
+                              std::span<const std::byte> new_block, unsigned thread);
     Result<void> take(std::size_t place, std::span<const std::byte> new_block, Found found,
                       const std::vector<Bytes>& kept, ShardManifest& manifest);
     /// Whether there is memory for everything from this block on.
     bool can_copy_from(std::size_t place);
     std::span<std::byte> copy_of(const OwnBlock& block) const;
     WrittenBlock encode(const OwnBlock& block, std::span<const std::byte> old_block,
-                        BlockChanges changes, unsigned thread);
+                        const BlockChanges& changes, const TouchedSums& touched, unsigned thread);
     Result<void> write(std::size_t place, const WrittenBlock& block, ShardManifest& manifest);
-    Result<void> code_blocks(std::span<const MovedBlock> found, const std::vector<Bytes>& kept,
+    Result<void> code_blocks(std::span<const MovedBlock> found,
+                             std::span<const TouchedSums> touched, const std::vector<Bytes>& kept,
                              ShardManifest& manifest);
     Result<void> code_copies(const std::vector<Bytes>& kept, ShardManifest& manifest);
     Result<void> create_file();

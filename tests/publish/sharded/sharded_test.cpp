@@ -64,8 +64,9 @@ class Sharded : public ::testing::Test {
             const auto old_block = range.of(before.bytes(range.tensor));
             worker.detector.detect(old_block, range.of(after.bytes(range.tensor)), range,
                                    seeds[range.tensor], false, worker.found);
-            value_of(writer.add(range, writer.encode_changes(range, old_block, worker.found.changes,
-                                                             seeds[range.tensor], worker)));
+            value_of(
+                writer.add(range, writer.encode_changes(range, old_block, worker.found.changes,
+                                                        nullptr, seeds[range.tensor], worker)));
         }
         value_of(writer.finish(steps_.digest(from), to));
         return read_bytes(path);
