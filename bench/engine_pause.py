@@ -101,16 +101,14 @@ def patch_loader(model: Any, changes: list[tuple[Any, ...]]) -> float:
     return time.perf_counter() - began
 
 
-def last_changes(follower: Any, feed: Any) -> list[tuple[Any, ...]]:
-    from wisp.engine.feed.feed_files import read_move
-
-    schema = {entry[0]: entry for entry in feed.schema}
-    move = feed.moves[-1]
-    return [
-        (name, tuple(schema[name][2]), torch.from_numpy(places.astype("i8")),
-         torch.from_numpy(bits.copy().view("i2")).view(torch.bfloat16))
-        for name, places, bits, _ in read_move(follower.link.folder, move, schema)
-    ]  # fmt: skip
+def changes_since(before: dict[str, torch.Tensor], model: Any) -> list[tuple[Any, ...]]:
+    found = []
+    for name, tensor in model.named_parameters():
+        bits = tensor.data.view(torch.int16).view(-1)
+        places = (bits != before[name]).nonzero().view(-1)
+        values = bits[places].view(torch.bfloat16)
+        found.append((name, tuple(tensor.shape), places, values))
+    return found
 
 
 #: From the time the commit is seen.
@@ -159,8 +157,14 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     wisp.vllm.update(llm, 0, timeout=600)
     pauses, applies, plains, compares, phases, memory = [], [], [], [], [], []
     changed = 0
+    before: dict[str, torch.Tensor] = {}
     for step in range(options.behind, (options.steps + 1) * options.behind, options.behind):
         for published in range(step - options.behind + 1, step + 1):
+            if published == options.steps * options.behind:
+                before = {
+                    name: tensor.data.view(torch.int16).view(-1).clone()
+                    for name, tensor in model.named_parameters()
+                }
             change(model, options.share, generator)
             publisher.publish(published)
             publisher.flush()
@@ -174,8 +178,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         pauses.append(answer["pause_seconds"])
         applies.append(answer["phases"]["applied"])
         phases.append(answer["phases"])
-    feed = follower.link.known
-    theirs = patch_loader(worker.model_runner.get_model(), last_changes(follower, feed))
+    theirs = patch_loader(worker.model_runner.get_model(), changes_since(before, model))
     assert follower.verify() == 0
     total = sum(p.numel() for p in model.parameters())
     middle = statistics.median

@@ -40,6 +40,12 @@ struct RelayReplicaOptions {
     /// sliced deltas from it on, no more is fetched, and what on_adopt() is told of has holes for
     /// the rest. It may wait for those who will hold it.
     std::function<std::shared_ptr<const HeldSlices>(const Schema&)> held_of;
+    /// Asked first whether the holders of the weights decode these deltas themselves, each over its
+    /// own memory: then it is they who prove them (decode_staged), and nothing else here is called
+    /// for the step. The files are the callee's from then on. Absent: they do not.
+    std::function<Result<bool>(const std::vector<std::filesystem::path>& deltas,
+                               const ReplicaRecord& after)>
+        hand_over;
     /// Told of each move when it is proven; if it fails, the replica stays where it was. `weights`
     /// have a schema and no bytes.
     std::function<Result<void>(const ReplicaMove&)> on_move;
@@ -52,6 +58,14 @@ struct RelayReplicaOptions {
 /// Its apply() takes deltas of the codec swift alone: kUnsupported. Old bits that are not those the
 /// deltas were made from are kWrongBase.
 Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options);
+
+/// What consecutive deltas of the codec swift change of weights that are at state `from` once what
+/// is staged lies over them: proven, and proven to lead to `to`. kWrongBase: somebody else wrote to
+/// that memory, which is `whose`.
+Result<std::vector<MovedBlock>> decode_staged(const StagedWeights& weights,
+                                              const std::vector<std::filesystem::path>& deltas,
+                                              const StateDigest& from, const StateDigest& to,
+                                              const std::string& whose, unsigned threads = 0);
 
 /// Runs of elements, ascending: the first, and one past the last.
 using ElementRuns = std::vector<std::pair<std::uint64_t, std::uint64_t>>;

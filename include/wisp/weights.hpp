@@ -16,12 +16,22 @@
 
 namespace wisp {
 
+struct BlockChanges;
+
 class Weights {
   public:
     virtual ~Weights() = default;
     virtual const Schema& schema() const = 0;
     /// The tensor's bytes; `tensor` counts in the order of the schema.
     virtual std::span<const std::byte> bytes(std::size_t tensor) const = 0;
+};
+
+/// Weights with changes that lie beside them, not written yet.
+class StagedWeights : public Weights {
+  public:
+    /// What lies over `count` elements; replaces `into`, whose positions count from the first.
+    virtual void staged(std::size_t tensor, std::uint64_t first_element, std::uint64_t count,
+                        BlockChanges& into) const = 0;
 };
 
 /// Weights that are overwritten where they lie. No two tensors share a byte.

@@ -18,6 +18,7 @@ void bind_following(nb::module_& module);
 void bind_told_move(nb::module_& module);
 void bind_staging(nb::module_& module);
 void bind_scattering(nb::module_& module);
+void bind_decoding(nb::module_& module);
 void bind_gathering(nb::module_& module);
 void bind_relay(nb::module_& module);
 void bind_follow_reports(nb::module_& module);

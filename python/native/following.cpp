@@ -335,16 +335,19 @@ void bind_following(nb::module_& module) {
         .def(
             "into_relay",
             [](FollowSession& self, nb::object on_room, nb::object on_ask, nb::object on_asked,
-               nb::object on_adopt, nb::object on_move, nb::object on_held, nb::object on_held_of) {
+               nb::object on_adopt, nb::object on_move, nb::object on_held, nb::object on_held_of,
+               nb::object on_hand_over) {
                 self.into_relay({std::move(on_room), std::move(on_ask), std::move(on_asked),
                                  std::move(on_adopt), std::move(on_move), std::move(on_held),
-                                 std::move(on_held_of)});
+                                 std::move(on_held_of), std::move(on_hand_over)});
             },
             "on_room"_a, "on_ask"_a, "on_asked"_a, "on_adopt"_a, "on_move"_a, "on_held"_a,
-            "on_held_of"_a,
+            "on_held_of"_a, "on_hand_over"_a,
             "There is no replica: on_room([(tensor, words), …]) answers with memory, and "
             "on_ask(state) fills it. on_held() says what is held of the tensors, None: all; "
-            "on_held_of(schema) the same before a whole state is fetched.")
+            "on_held_of(schema) the same before a whole state is fetched. on_hand_over(files, "
+            "step, "
+            "seq, state) says whether these deltas are decoded elsewhere.")
         .def("catch_up",
              [](FollowSession& self) { return long_call([&] { return self.catch_up(); }); })
         .def("follow",

@@ -15,6 +15,7 @@ NB_MODULE(_native, module) {
     wisp::python::bind_runs(module);
     wisp::python::bind_sharding(module);
     wisp::python::bind_maintenance(module);
+    wisp::python::bind_decoding(module);
     wisp::python::bind_gathering(module);
     wisp::python::bind_staging(module);
     wisp::python::bind_scattering(module);

@@ -86,6 +86,15 @@ class RelayHooks {
             calls_.adopt(folder.string(), schema_list(schema), at.step, at.seq, to_text(at.state));
         });
     }
+    Result<bool> hand_over(const std::vector<std::filesystem::path>& deltas,
+                           const ReplicaRecord& after) {
+        return call_python<bool>("the relay", [&]() -> Result<bool> {
+            nb::list files;
+            for (const std::filesystem::path& delta : deltas) files.append(delta.string());
+            return nb::cast<bool>(
+                calls_.hand_over(files, after.step, after.seq, to_text(after.state)));
+        });
+    }
     Result<void> move(const ReplicaMove& move) {
         return told([&] {
             buffer_.reset();  // nobody reads the room any more
@@ -128,6 +137,10 @@ RelayReplicaOptions relay_options(const RelayCalls& calls) {
     options.held = [hooks] { return hooks->held(); };
     options.held_of = [hooks](const Schema& coming) { return hooks->held_of(coming); };
     options.asked = [hooks] { return hooks->asked(); };
+    options.hand_over = [hooks](const std::vector<std::filesystem::path>& deltas,
+                                const ReplicaRecord& after) {
+        return hooks->hand_over(deltas, after);
+    };
     options.on_move = [hooks](const ReplicaMove& move) { return hooks->move(move); };
     options.on_adopt = [hooks](const std::filesystem::path& folder, const Schema& adopted,
                                const ReplicaRecord& at) {

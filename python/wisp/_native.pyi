@@ -681,6 +681,19 @@ def scrub_run(where: Location, replay: bool, trust: Trust = ..., work: str | os.
 
 def export_step(where: Location, output: str | os.PathLike[str], step: int | None = ..., trust: Trust = ..., work: str | os.PathLike[str] | None = ..., base: str | os.PathLike[str] | None = ..., threads: int = ...) -> ExportReport: ...
 
+class DecodedChanges:
+    """What deltas change; taken once."""
+
+    @property
+    def tensors(self) -> list[tuple[str, int]]: ...
+
+    def take(self, room: Iterable[object]) -> None: ...
+
+def decode_staged(schema: Sequence[object], tensors: Iterable[object], deltas: Sequence[str], base: str, result: str, whose: str) -> DecodedChanges:
+    """
+    Proves the deltas over tensors that are (memory, where in it the tensor begins, staged offsets, staged bits, bits before those) each, in the order of the schema.
+    """
+
 class PieceMap:
     """Use wisp.engine.plan.load_plan.Piece."""
 
@@ -850,9 +863,9 @@ class FollowSession:
         The replica is the memory that on_target(schema) answers with; on_enter() is called before it is written to.
         """
 
-    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object, on_held_of: object) -> None:
+    def into_relay(self, on_room: object, on_ask: object, on_asked: object, on_adopt: object, on_move: object, on_held: object, on_held_of: object, on_hand_over: object) -> None:
         """
-        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all; on_held_of(schema) the same before a whole state is fetched.
+        There is no replica: on_room([(tensor, words), …]) answers with memory, and on_ask(state) fills it. on_held() says what is held of the tensors, None: all; on_held_of(schema) the same before a whole state is fetched. on_hand_over(files, step, seq, state) says whether these deltas are decoded elsewhere.
         """
 
     def catch_up(self) -> FollowReport: ...

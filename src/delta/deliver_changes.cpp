@@ -2,18 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "base/parallel.hpp"
 #include "base/try.hpp"
 #include "delta/change_buffer.hpp"
-#include "delta/delta_chain.hpp"
 #include "delta/patch.hpp"
 
 namespace wisp {
 
 namespace {
 
+/// `staged`: the same weights as `base`, or none.
 Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const StateDigest& known,
-                          std::vector<ChainWorker>& workers, ChangeBuffer* kept) {
+                          std::vector<ChainWorker>& workers, ChangeBuffer* kept,
+                          const StagedWeights* staged = nullptr) {
     struct ProvenBlock {
         ChainSums sums;
         BlockChanges changes;
@@ -26,8 +29,14 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
         [&](std::uint64_t index, unsigned thread) -> Result<ProvenBlock> {
             const BlockRange range = grid[index];
             ProvenBlock block;
-            WISP_ASSIGN(const bool touched, chain.run(range, range.of(base.bytes(range.tensor)),
-                                                      workers[thread], block.sums));
+            OverlaidBlock old_block = range.of(base.bytes(range.tensor));
+            if (staged != nullptr && chain.touches(range)) {
+                BlockChanges& over = workers[thread].staged;
+                staged->staged(range.tensor, range.first_element, range.element_count, over);
+                if (!over.empty()) old_block.over = &over;
+            }
+            WISP_ASSIGN(const bool touched,
+                        chain.run(range, old_block, workers[thread], block.sums));
             if (touched && kept != nullptr) {
                 block.changes = std::move(workers[thread].net);
             }
@@ -41,6 +50,7 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
             }
             return {};
         });
+    if (!proven && staged != nullptr) return std::unexpected(std::move(proven).error());
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
     WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(known, sums));
     ApplyReport report;
@@ -98,6 +108,14 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
             return take.one({range.tensor, range.first_element, std::move(changes)});
         }));
     return report;
+}
+
+Result<std::vector<MovedBlock>> staged_changes(const StagedWeights& base, const DeltaChain& chain,
+                                               const StateDigest& known, unsigned threads) {
+    std::vector<ChainWorker> workers(thread_count(threads));
+    ChangeBuffer kept(std::numeric_limits<std::uint64_t>::max());
+    WISP_TRY(prove(chain, base, known, workers, &kept, &base));
+    return kept.release();
 }
 
 namespace {

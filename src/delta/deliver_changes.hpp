@@ -9,6 +9,7 @@
 
 #include "base/limits.hpp"
 #include "checkpoint/blocks.hpp"
+#include "delta/delta_chain.hpp"
 #include "wisp/delta.hpp"
 #include "wisp/state.hpp"
 #include "wisp/weights.hpp"
@@ -37,6 +38,12 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
                                     unsigned threads, const ChangeTakers& take,
                                     const std::optional<StateDigest>& wanted = std::nullopt,
                                     std::uint64_t keep_bytes = limits::kChangeBufferBytes);
+
+/// The same over weights that are at state `known` once what is staged lies over them; all changes
+/// are kept, however many there are. A proof that fails is not explained: nobody but their holder
+/// knows whether these weights are what they should be.
+Result<std::vector<MovedBlock>> staged_changes(const StagedWeights& base, const DeltaChain& chain,
+                                               const StateDigest& known, unsigned threads);
 
 /// Overwrites the files of a checkpoint nobody else looks at: no journal, no sync.
 Result<void> patch_unguarded(const Checkpoint& checkpoint, std::span<const MovedBlock> changes);

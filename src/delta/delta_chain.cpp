@@ -11,6 +11,17 @@
 #include "kernel/scatter.hpp"
 
 namespace wisp {
+namespace {
+
+/// Makes the worker's block, unless it is there.
+void lay_over(std::span<const std::byte> old_block, const BlockChanges& over, ChainWorker& worker) {
+    if (worker.has_block) return;
+    worker.block.assign(old_block.begin(), old_block.end());
+    scatter_new_bits(over, worker.block.data());
+    worker.has_block = true;
+}
+
+}  // namespace
 
 void ChainSums::add(const ChainSums& other) {
     base += other.base;
@@ -54,6 +65,10 @@ bool DeltaChain::all_partial() const {
     return std::ranges::all_of(deltas_, [](const auto& delta) { return delta->partial(); });
 }
 
+bool DeltaChain::touches(const BlockRange& range) const {
+    return std::ranges::any_of(bound_, [&](const auto& delta) { return delta.touches(range); });
+}
+
 std::size_t DeltaChain::skip_to(const StateDigest& base) {
     if (deltas_.empty() || !deltas_.front()->sealed()) return 0;
     if (deltas_.front()->facts().base == base) return 0;
@@ -67,23 +82,30 @@ std::size_t DeltaChain::skip_to(const StateDigest& base) {
     return 0;
 }
 
-Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte> old_block,
+Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_block,
                              ChainWorker& worker, ChainSums& sums) const {
     sums.touched.resize(bound_.size());
     worker.net.clear();
     worker.has_block = false;
+    const bool is_staged = old_block.over != nullptr;
+    if (is_staged) worker.over = *old_block.over;
+    const BlockChanges& over = is_staged ? worker.over : worker.net;
     bool touched = false;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
-        if (touched && bound_[i].needs_whole_block(range)) new_block(old_block, worker);
+        const bool is_overlaid = touched || is_staged;
+        if (is_overlaid && bound_[i].needs_whole_block(range)) {
+            lay_over(old_block.bytes, over, worker);
+        }
         OverlaidBlock before =
-            worker.has_block ? std::span<const std::byte>(worker.block) : old_block;
-        if (touched && !worker.has_block) before.over = &worker.net;
+            worker.has_block ? std::span<const std::byte>(worker.block) : old_block.bytes;
+        if (is_overlaid && !worker.has_block) before.over = &over;
         BlockChanges& step = touched ? worker.step : worker.net;
         WISP_TRY(bound_[i].decode(range, before, worker.decoders, step));
         sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += step.count();
         sums.touched[i] += touched_sums(before, step, seeds_[range.tensor], range.first_word());
         if (worker.has_block) scatter_new_bits(step, worker.block.data());
+        if (is_staged) compose_changes(worker.over, step, worker.room);
         if (touched) compose_changes(worker.net, step, worker.room);
         touched = true;
     }
@@ -93,11 +115,7 @@ Result<bool> DeltaChain::run(const BlockRange& range, std::span<const std::byte>
 
 std::span<const std::byte> DeltaChain::new_block(std::span<const std::byte> old_block,
                                                  ChainWorker& worker) {
-    if (!worker.has_block) {
-        worker.block.assign(old_block.begin(), old_block.end());
-        scatter_new_bits(worker.net, worker.block.data());
-        worker.has_block = true;
-    }
+    lay_over(old_block, worker.net, worker);
     return worker.block;
 }
 

@@ -21,7 +21,9 @@ namespace wisp {
 /// One per thread.
 struct ChainWorker {
     BlockDecoders decoders;
-    BlockChanges net;  // what changed from the first state to the last
+    BlockChanges net;     // what changed from the first state to the last
+    BlockChanges over;    // the same from the block's bytes on, if there were changes over those
+    BlockChanges staged;  // for those who lay changes over a block
     BlockChanges step;
     BlockChanges room;
     Bytes block;  // the last state, where somebody needed all of it
@@ -58,13 +60,15 @@ class DeltaChain {
     /// to do. Returns how many.
     std::size_t skip_to(const StateDigest& base);
 
+    bool touches(const BlockRange& range) const;
+
     /// Decodes all deltas over `old_block`, leaving the net changes in `worker`. False when no
     /// delta touches the block. Of swift deltas it costs what they change, not what the block
     /// holds.
-    Result<bool> run(const BlockRange& range, std::span<const std::byte> old_block,
-                     ChainWorker& worker, ChainSums& sums) const;
+    Result<bool> run(const BlockRange& range, const OverlaidBlock& old_block, ChainWorker& worker,
+                     ChainSums& sums) const;
 
-    /// The block that the last run() led to.
+    /// The block that the last run() led to, if nothing lay over the old one.
     static std::span<const std::byte> new_block(std::span<const std::byte> old_block,
                                                 ChainWorker& worker);
 

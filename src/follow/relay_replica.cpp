@@ -9,6 +9,7 @@
 #include "base/folder_lock.hpp"
 #include "base/try.hpp"
 #include "checkpoint/needed_tiles.hpp"
+#include "delta/deliver_changes.hpp"
 #include "delta/touched_words.hpp"
 #include "kernel/kernels.hpp"
 #include "kernel/mix.hpp"
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kWhole = "whole-";
+constexpr std::string_view kHanded = "handed-";
 
 /// Tells of what tensors a move is.
 class AbsentWeights : public Weights {
@@ -39,6 +41,20 @@ ElementRuns runs_in(const std::vector<bool>& wanted) {
         at = std::find(past, wanted.end(), true);
     }
     return runs;
+}
+
+/// What a step that does not find what it changes is refused with.
+std::string foreign_memory(std::uint64_t step, const std::string& found, const std::string& whose) {
+    return fmt::format(
+        "step {} is refused before anything is written, since what it changes is not what it was "
+        "made from ({}); the old values came from {}: somebody else wrote to that memory; a whole "
+        "state is fetched, and the next update writes what differs from it",
+        step, found, whose);
+}
+
+/// Its seal holds, so it is the old bits that make no sense.
+bool is_foreign(const Error& error) {
+    return error.kind == ErrorKind::kCorrupt || error.kind == ErrorKind::kWrongBase;
 }
 
 class RelayReplica : public Replica {
@@ -73,6 +89,13 @@ class RelayReplica : public Replica {
                                     "slices alone cannot decode it",
                                     after.step));
         }
+        if (parts == nullptr && options_.hand_over) {
+            WISP_ASSIGN(const bool is_handed, hand_over(chain, deltas, after));
+            if (is_handed) {
+                at_ = after;
+                return told_by_head(chain);
+            }
+        }
         WISP_ASSIGN(TouchedWords touched, TouchedWords::of(chain, schema_, options_.threads));
         WISP_ASSIGN(const std::span<std::byte> room, options_.room(touched.tensors()));
         if (room.size() < touched.room_bytes()) {
@@ -82,15 +105,15 @@ class RelayReplica : public Replica {
         WISP_TRY(options_.ask(at_->state));
         ChainSums sums;
         auto blocks = touched.run(chain, room, sums, options_.threads);
-        if (!blocks && (blocks.error().kind == ErrorKind::kCorrupt ||
-                        blocks.error().kind == ErrorKind::kWrongBase)) {
-            // Its seal holds, so it is the old bits that make no sense.
-            return fail(ErrorKind::kWrongBase, foreign_memory(after, blocks.error().text));
+        if (!blocks && is_foreign(blocks.error())) {
+            return fail(ErrorKind::kWrongBase,
+                        foreign_memory(after.step, blocks.error().text, whose()));
         }
         if (!blocks) return std::unexpected(std::move(blocks).error());
         auto proof = chain.prove(at_->state, sums);
         if (!proof && proof.error().kind == ErrorKind::kWrongBase) {
-            return fail(ErrorKind::kWrongBase, foreign_memory(after, proof.error().text));
+            return fail(ErrorKind::kWrongBase,
+                        foreign_memory(after.step, proof.error().text, whose()));
         }
         if (!proof) return std::unexpected(std::move(proof).error());
         if (proof->result != after.state) {
@@ -142,12 +165,44 @@ class RelayReplica : public Replica {
     }
 
   private:
-    std::string foreign_memory(const ReplicaRecord& after, const std::string& found) const {
-        return fmt::format(
-            "step {} is refused before anything is written, since what it changes is not what it "
-            "was made from ({}); the old values came from {}: somebody else wrote to that memory; "
-            "a whole state is fetched, and the next update writes what differs from it",
-            after.step, found, options_.asked ? options_.asked() : label());
+    /// What a chain says of itself: of several deltas what each changes, not what all do together.
+    static ApplyReport told_by_head(const DeltaChain& chain) {
+        ApplyReport report;
+        report.deltas_applied = chain.size();
+        for (std::size_t i = 0; i < chain.size(); ++i) {
+            for (const DeltaTensor& tensor : chain.delta(i).tensors()) {
+                report.changed_elements += tensor.changed_elements;
+            }
+            report.result = chain.delta(i).facts().result;
+        }
+        return report;
+    }
+
+    std::string whose() const { return options_.asked ? options_.asked() : label(); }
+
+    Result<bool> hand_over(const DeltaChain& chain, const std::vector<fs::path>& deltas,
+                           const ReplicaRecord& after) const {
+        for (std::size_t i = 0; i < chain.size(); ++i) {
+            if (chain.delta(i).facts().codec != Codec::kSwift) return false;
+        }
+        if (chain.delta(chain.size() - 1).facts().result != after.state) return false;
+        // The files that were fetched are removed when this returns.
+        static std::atomic<std::uint64_t> handed = 0;
+        std::vector<fs::path> own;
+        std::error_code error;
+        for (const fs::path& delta : deltas) {
+            own.push_back(scratch() / fmt::format("{}{}", kHanded, ++handed));
+            fs::remove(own.back(), error);
+            fs::create_hard_link(delta, own.back(), error);
+            if (error) fs::copy_file(delta, own.back(), error);
+            if (error) break;
+        }
+        Result<bool> taken = false;
+        if (!error) taken = options_.hand_over(own, after);
+        if (!taken || !*taken) {
+            for (const fs::path& file : own) fs::remove(file, error);
+        }
+        return taken;
     }
 
     RelayReplicaOptions options_;
@@ -163,11 +218,34 @@ Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options)
     // What a process left that was killed.
     std::error_code error;
     for (const auto& left : fs::directory_iterator(scratch.path(), error)) {
-        if (!left.path().filename().string().starts_with(kWhole)) continue;
+        const std::string name = left.path().filename().string();
+        if (!name.starts_with(kWhole) && !name.starts_with(kHanded)) continue;
         std::error_code ignored;
         fs::remove_all(left.path(), ignored);
     }
     return std::make_unique<RelayReplica>(std::move(options), std::move(scratch));
+}
+
+Result<std::vector<MovedBlock>> decode_staged(const StagedWeights& weights,
+                                              const std::vector<fs::path>& deltas,
+                                              const StateDigest& from, const StateDigest& to,
+                                              const std::string& whose, unsigned threads) {
+    WISP_ASSIGN(const DeltaChain chain, DeltaChain::open(deltas, weights.schema()));
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+        if (chain.delta(i).facts().codec == Codec::kSwift) continue;
+        return fail(ErrorKind::kUnsupported, "a delta that is not swift is not decoded here");
+    }
+    if (chain.size() == 0 || chain.delta(0).facts().base != from ||
+        chain.delta(chain.size() - 1).facts().result != to) {
+        return fail(ErrorKind::kInvalid, fmt::format("the deltas do not lead from state {} to {}",
+                                                     to_text(from), to_text(to)));
+    }
+    auto changes = staged_changes(weights, chain, from, threads);
+    if (!changes && is_foreign(changes.error())) {
+        const std::uint64_t step = chain.delta(chain.size() - 1).facts().step;
+        return fail(ErrorKind::kWrongBase, foreign_memory(step, changes.error().text, whose));
+    }
+    return changes;
 }
 
 Result<TileRuns> runs_of_tiles(const TensorInfo& tensor, unsigned slices,

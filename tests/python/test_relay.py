@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 import wisp  # noqa: E402
 from wisp.engine.feed.feed_files import FeedSettings  # noqa: E402
 from wisp.engine.feed.feed_link import FeedLink  # noqa: E402
+from wisp.engine.rank import stage_builder  # noqa: E402
 from wisp.engine.rank.rank_follower import RankFollower  # noqa: E402
 from wisp.engine.rank.rank_vote import Served  # noqa: E402
 
@@ -195,11 +196,17 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
     made.publisher.close()
 
 
-@pytest.fixture
-def engine(trainer: Trainer) -> Iterator[Engine]:
-    made = Engine(trainer)
+@pytest.fixture(params=[RANKS, 1], ids=["asked", "decodes"])
+def engine(trainer: Trainer, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Its ranks are asked for their words; or there is one alone, which decodes for itself."""
+    made = Engine(trainer, ranks=request.param)
     yield made
     made.close()
+
+
+def handed(link: FeedLink) -> list[Path]:
+    """The deltas that ranks are to decode themselves."""
+    return [Path(delta) for move in link.known.moves for delta in move.deltas]
 
 
 def shared_files(link: FeedLink) -> list[str]:
@@ -217,6 +224,8 @@ def test_every_step_is_gathered_proven_and_served_bit_for_bit(
     assert engine.link.known.relay and engine.verify() == 0
     assert shared_files(engine.link) == [] and not engine.link.known.kept
     assert not engine.link.known.whole, "what all ranks have is removed"
+    assert all(bool(move.deltas) == (len(engine.ranks) == 1) for move in engine.link.known.moves)
+    assert len(engine.link.known.moves) > 0
 
 
 def test_steps_that_nobody_switches_to_are_built_on_each_other(
@@ -273,12 +282,15 @@ def test_a_switch_that_fails_leaves_all_as_it_was(trainer: Trainer, engine: Engi
     before = {name: tensor.clone() for name, tensor in trainer.weights.items()}
     step = trainer.publish()
 
-    def break_second(rank: int) -> None:
-        if rank == 1:
+    last = len(engine.ranks) - 1
+
+    def break_last(rank: int) -> None:
+        if rank == last:
             raise MemoryError("no room")
 
-    engine.switch(step, break_second)
-    assert len(engine.raised) == 2 and "rank 1: MemoryError: no room" in engine.raised[0]
+    engine.switch(step, break_last)
+    assert len(engine.raised) == len(engine.ranks)
+    assert f"rank {last}: MemoryError: no room" in engine.raised[0]
     assert engine.holds(before)
     with pytest.raises(wisp.UnavailableError, match="update first"):
         engine.verify()
@@ -292,16 +304,17 @@ def test_memory_that_somebody_else_wrote_to_is_refused_named_and_mended(
 ) -> None:
     engine.switch(trainer.step)
     served = trainer.step
-    engine.ranks[1].model.columns.view(torch.int16)[:] ^= 1
-    changed = engine.ranks[1].model.columns.clone()
+    last = engine.ranks[-1]
+    last.model.columns.view(torch.int16)[:] ^= 1
+    changed = last.model.columns.clone()
     step = trainer.publish(0.5)
     told = engine.link.wait(
         lambda f: any("somebody else wrote" in fault for fault in f.status.faults), TIMEOUT
     )
     assert told is not None
     (fault, *_) = [fault for fault in told.status.faults if "somebody else wrote" in fault]
-    assert f"step {step} is refused" in fault and engine.ranks[1].follower.label in fault
-    assert torch.equal(changed.view(torch.int16), engine.ranks[1].model.columns.view(torch.int16))
+    assert f"step {step} is refused" in fault and last.follower.label in fault
+    assert torch.equal(changed.view(torch.int16), last.model.columns.view(torch.int16))
     assert all(rank.follower.served.step == served for rank in engine.ranks)
     # A whole state comes, and with it what mends the damage.
     engine.switch(step)
@@ -335,7 +348,7 @@ def test_of_two_copies_that_differ_one_is_refused(
 def test_a_proof_of_all_weights_finds_a_single_bit(trainer: Trainer, engine: Engine) -> None:
     engine.switch(trainer.step)
     assert engine.verify() == 0
-    engine.ranks[1].model.odd.view(torch.int16)[4, 2] ^= 1
+    engine.ranks[-1].model.odd.view(torch.int16)[4, 2] ^= 1
     with pytest.raises(wisp.WrongBaseError, match="somebody else wrote to it"):
         engine.verify()
     engine.switch(trainer.step)
@@ -377,6 +390,77 @@ def test_a_server_that_comes_late_takes_a_whole_state(trainer: Trainer, engine: 
     late.switch(second)
     assert late.holds(trainer.weights) and late.verify() == 0
     late.close()
+
+
+def test_what_one_server_cannot_decode_all_are_asked_for(trainer: Trainer) -> None:
+    """A rank alone decodes; one that holds slices cannot, so that both get what was worked out."""
+    alone = Engine(trainer, "alone-", ranks=1)
+    alone.switch(trainer.step)
+    alone.switch(trainer.publish())
+    assert handed(alone.link)
+    sliced = Engine(trainer, "sliced-")
+    sliced.switch(trainer.step)
+    assert sliced.holds(trainer.weights)
+    for _ in range(2):
+        step = trainer.publish()
+        alone.switch(step)
+        sliced.switch(step)
+        assert alone.holds(trainer.weights) and sliced.holds(trainer.weights)
+    assert not alone.link.known.moves[-1].deltas
+    # Some steps of either kind, at once, over one that nobody switched to.
+    alone.ranks[0].staged(trainer.publish())
+    sliced.close()
+    assert alone.link.wait(lambda f: len(f.ranks) == 1, TIMEOUT)
+    for _ in range(2):
+        alone.ranks[0].staged(trainer.publish())
+    assert alone.link.known.moves[-1].deltas
+    alone.switch(trainer.step)
+    assert alone.holds(trainer.weights) and alone.verify() == 0
+    alone.close()
+
+
+def test_steps_beyond_a_whole_state_that_nobody_switched_to_are_decoded(trainer: Trainer) -> None:
+    """Most of a whole state is rows of other values, not yet in memory."""
+    trainer.publish(0.9)
+    engine = Engine(trainer, ranks=1)
+    for share in (0.05, 0.9, 0.05):
+        engine.ranks[0].staged(trainer.publish(share))
+    assert handed(engine.link)
+    engine.switch(trainer.step)
+    assert engine.holds(trainer.weights) and engine.verify() == 0
+    engine.close()
+
+
+@pytest.mark.parametrize("engine", [1], indirect=True, ids=["decodes"])
+def test_deltas_that_are_gone_are_made_up_for_by_a_whole_state(
+    trainer: Trainer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that was held up finds nothing of what it was told of."""
+    engine.switch(trainer.step)
+    real, gone = stage_builder.decoded, []
+
+    def decoded(before: Any, schema: Any, moves: Any, label: str) -> Any:
+        if not gone:
+            gone.extend(Path(delta) for move in moves for delta in move.deltas)
+            for delta in gone:
+                delta.unlink()
+        return real(before, schema, moves, label)
+
+    monkeypatch.setattr(stage_builder, "decoded", decoded)
+    engine.switch(trainer.publish())
+    assert gone and engine.holds(trainer.weights)
+    engine.switch(trainer.publish())
+    assert engine.holds(trainer.weights) and engine.verify() == 0
+
+
+@pytest.mark.parametrize("engine", [1], indirect=True, ids=["decodes"])
+def test_deltas_that_all_ranks_serve_are_removed(trainer: Trainer, engine: Engine) -> None:
+    engine.switch(trainer.step)
+    seen: set[Path] = set()
+    for _ in range(4):
+        engine.switch(trainer.publish())
+        seen |= set(handed(engine.link))
+    assert len(seen) == 4 and sum(path.exists() for path in seen) <= 2
 
 
 STOPPED = """

@@ -243,6 +243,10 @@ class RelayTarget(ABC):
         """The same, of a state of these tensors that is about to be fetched."""
         return None
 
+    def hand_over(self, deltas: list[str], step: int, seq: int, state: str) -> bool:
+        """Whether the holders decode these files, which are yours then, each for itself."""
+        return False
+
 
 def _memory(tensor: Any) -> object:
     return tensor.data_ptr() if tensor.numel() else id(tensor)
@@ -276,7 +280,7 @@ def connect(
     if isinstance(target, RelayTarget):
         session.into_relay(
             target.room, target.ask, target.asked, target.adopt, target.move, target.held,
-            target.held_of,
+            target.held_of, target.hand_over,
         )  # fmt: skip
         return
     if callable(target) and not hasattr(target, "state_dict"):

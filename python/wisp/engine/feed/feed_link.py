@@ -176,9 +176,9 @@ class FeedLink:
         """Answers a Gather."""
         self._send(answer)
 
-    def want_state(self, label: str) -> None:
+    def want_state(self, label: str, why: str = "") -> None:
         """Asks the feed for a whole state: nothing else leads to the newest."""
-        self._send(WantsState(label, self.known.whole))
+        self._send(WantsState(label, self.known.whole, why))
 
     def verify(self, label: str, state: str, timeout: float) -> Verified | None:
         """Whether the ranks of `label`'s engine hold this state; None: nobody answered."""

@@ -75,6 +75,7 @@ class Move:
     base: str = ""  #: the digest of the state before
     has_old: bool = False  #: the file holds the bits before, too
     proven_by: tuple[str, ...] = ()  #: the ranks whose memory gave them, for which they are proven
+    deltas: tuple[str, ...] = ()  #: in place of `file`: what each rank decodes and proves itself
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ class RankHolds:
     opaque: tuple[str, ...] = ()  #: tensors that it holds otherwise, and needs whole from the feed
     twins: tuple[str, ...] = ()  #: tensors that it must see to be equal, in the same way
     number: int = 0  #: of the Coming that it answers
+    decodes: bool = False  #: it holds every tensor without a gap, and so needs deltas alone
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ class WantsState:
 
     label: str
     known: str  #: the whole that it knows of
+    why: str = ""  #: what went wrong, if anything did
 
 
 @dataclass(frozen=True)

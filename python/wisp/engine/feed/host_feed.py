@@ -152,12 +152,10 @@ class Feed:
             move = Move(
                 before.serial, shared.serial, event.step, event.seq, event.state, file,
                 shared.moved or (), self._times, before.state, shared.relay, shared.proven_by,
+                shared.handed,
             )  # fmt: skip
             self._moves.add(move)
-            if shared.relay:
-                self._moves.trim_relayed(self._ranks)
-            else:
-                self._moves.trim(shared.size)
+            self._moves.trim(None if shared.relay else shared.size, self._ranks)
             if shared.file == self._told_file:
                 self._tell(Moved(self._at, move, self._status))
             else:
@@ -262,6 +260,8 @@ class Feed:
     def _want_state(self, message: WantsState) -> None:
         with self._lock:
             shared = self._shared
+            if message.why:
+                self._fault(message.why)
             if not isinstance(shared, RelayState) or shared.joining or shared.rejoin.is_set():
                 return
             if message.known != shared.whole and shared.whole:

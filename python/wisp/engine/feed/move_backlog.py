@@ -15,7 +15,7 @@ _RELAYED_BYTES = 32 << 20  # the same where the ranks have the state, beside the
 
 
 class MoveBacklog:
-    """Newest last, each with its file in the folder."""
+    """Newest last, each with its file in the folder, or with the deltas that ranks decode."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,17 +31,22 @@ class MoveBacklog:
 
     def forget(self) -> None:
         """They lead nowhere any more."""
-        for move in self._moves:
-            (self._folder / move.file).unlink(missing_ok=True)
-        self._moves.clear()
+        while self._moves:
+            self._drop_oldest()
 
-    def trim(self, state_bytes: int) -> None:
-        """Where the feed keeps the state: a rank for which moves are gone reads it whole."""
+    def trim(self, state_bytes: int | None, ranks: RankTable) -> None:
+        """Lets go of what nobody needs, or of what would be too much.
+
+        state_bytes: where the feed keeps the state, a rank for which moves are gone reads it whole.
+        """
+        if state_bytes is None:
+            self._trim_relayed(ranks)
+            return
         allowed = max(_BYTES, state_bytes // 2)
         while len(self._moves) > 1 and (len(self._moves) > _MOST or self._size() > allowed):
             self._drop_oldest()
 
-    def trim_relayed(self, ranks: RankTable) -> None:
+    def _trim_relayed(self, ranks: RankTable) -> None:
         """What all ranks serve already is of no use; what they have staged they can extend."""
         while len(self._moves) > 1:
             later = {move.state for move in self._moves}
@@ -55,7 +60,11 @@ class MoveBacklog:
         return sum(self._size_of(move) for move in self._moves)
 
     def _size_of(self, move: Move) -> int:
-        return (self._folder / move.file).stat().st_size
+        return sum(path.stat().st_size for path in self._files(move))
+
+    def _files(self, move: Move) -> list[Path]:
+        return [Path(delta) for delta in move.deltas] or [self._folder / move.file]
 
     def _drop_oldest(self) -> None:
-        (self._folder / self._moves.pop(0).file).unlink()
+        for path in self._files(self._moves.pop(0)):
+            path.unlink(missing_ok=True)

@@ -122,6 +122,16 @@ class RankTable:
             found = (self._coverage(ranks, schema, {}) for ranks in self._engines().values())
             return set().union(*found)
 
+    def all_decode(self) -> bool:
+        """Whether there are ranks, and each that follows needs nothing but deltas."""
+        with self.changed:
+            following = [
+                label for label, report in self._reports.items()
+                if report.failure is None or label in self._holds
+            ]  # fmt: skip
+            holds = [self._holds.get(label) for label in following]
+            return bool(holds) and all(rank is not None and rank.decodes for rank in holds)
+
     def opaque(self) -> set[str]:
         """Tensors that some rank needs whole."""
         with self.changed:

@@ -1,9 +1,10 @@
 """A run's newest state where the engines hold it: the feed keeps only what they cannot give back.
 
-For each step the ranks of one engine are asked for the words that it touches (`Gather`), which
-prove it. A whole state, on disk, is there from the time it was fetched until all ranks have staged
-it. Tensors that no engine holds whole, bit for bit, are kept in shared memory from then on; in a
-run whose deltas are sliced, of those that engines spread over hosts only what `held_slices` says.
+Ranks that hold every tensor without a gap decode each step themselves, over their own memory. Else
+the ranks of one engine are asked for the words that it touches (`Gather`), which prove it. A whole
+state, on disk, is there from the time it was fetched until all ranks have staged it. Tensors that
+no engine holds whole, bit for bit, are kept in shared memory from then on; in a run whose deltas
+are sliced, of those that engines spread over hosts only what `held_slices` says.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class RelayState(RelayTarget):
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
         self.proven_by: tuple[str, ...] = ()  #: the ranks whose words proved the last move
+        self.handed: tuple[str, ...] = ()  #: the deltas of it, if ranks decode them
         self.rejoin = threading.Event()  #: somebody needs a whole state
         self.joining = True  #: one is on its way
         self.turn = turn
@@ -198,6 +200,21 @@ class RelayState(RelayTarget):
     def _weight_bytes(self) -> int:
         return sum(8 * words_in(entry) for entry in self.schema)
 
+    def hand_over(self, deltas: list[str], step: int, seq: int, state: str) -> bool:
+        check_told(self.moved)
+        with self._gathering:
+            if self._slices is not None:
+                return False
+            groups = self._wait_groups(self._state)
+            if self.whole_state == self._state:
+                self._keep_uncovered(groups)
+            if self._slices is not None or self._kept.names or not self._ranks.all_decode():
+                return False
+            self._state = state
+        self.proven_by, self.moved, self.handed = (), (), tuple(deltas)
+        self._since.add(state)
+        return True
+
     def move(
         self, move: _native.ToldMove, step: int, seq: int, state: str, by: tuple[int, int]
     ) -> None:
@@ -208,14 +225,14 @@ class RelayState(RelayTarget):
             if self._slices is not None:
                 self._slices.move(move.tensors(self._slices.edge_names), by)
             self._state = state
-        self.proven_by = tuple(self._gather.asked)
+        self.proven_by, self.handed = tuple(self._gather.asked), ()
         self.moved = write_move(self._folder, f"move-{self.serial + 1}", move, with_old=True)
         self._since.add(state)
 
     def release(self, whole: bool) -> None:
         """Readers may look again at what is kept, unless it moved without anybody being told."""
         is_told = whole or self.moved is None
-        self.adopted, self.moved = False, None
+        self.adopted, self.moved, self.handed = False, None, ()
         self.turn.give(self.serial if is_told else 0)
 
     # Asking.

@@ -32,6 +32,7 @@ class SharedState(SharedTarget):
         self.adopted = False
         self.moved: tuple[tuple[str, int], ...] | None = None
         self.proven_by: tuple[str, ...] = ()  #: what this memory held, and no rank's
+        self.handed: tuple[str, ...] = ()  #: it is decoded here
         self._folder = folder
         self.turn = turn or WriterTurn(folder)
         self._weights: _native.HostWeights | None = None

@@ -14,7 +14,7 @@ from ..feed.word_buffers import index_bytes
 from ..plan.load_plan import LoadPlan, Piece, Target
 from ..stage.stage import Stage
 
-__all__ = ["WordGather", "parts_of"]
+__all__ = ["WordGather", "opaque_of", "parts_of"]
 
 _INTEGERS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -29,6 +29,11 @@ def parts_of(plan: LoadPlan) -> dict[str, tuple[Part, ...]]:
                 for piece in pieces
             )
     return found
+
+
+def opaque_of(plan: LoadPlan) -> tuple[str, ...]:
+    """The tensors of which it cannot."""
+    return tuple(sorted({*plan.opaque, *(plan.pieces.keys() - parts_of(plan).keys())}))
 
 
 class WordGather:

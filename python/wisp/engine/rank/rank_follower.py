@@ -24,6 +24,7 @@ from ...errors import (
     WrongBaseError,
     text_of,
 )
+from ...tensors import TensorEntry
 from ..feed.feed_files import StateMovedError
 from ..feed.feed_link import FeedLink, FeedState
 from ..feed.feed_messages import Coming, Gather, Gathered, RankHolds, RankReport
@@ -32,7 +33,8 @@ from ..plan.draft_loader import Draft
 from ..plan.load_plan import Layout, Loader, LoadPlan
 from ..plan.load_recorder import LearningLoader
 from ..stage.stage import Stage
-from .gather import WordGather, parts_of
+from .gather import WordGather, opaque_of, parts_of
+from .own_decoding import can_decode
 from .rank_plan import RankPlan
 from .rank_vote import Served, Share, Vote, number_of, refuse
 from .stage_builder import StageBuilder
@@ -274,7 +276,7 @@ class RankFollower:
                 self._fail(error)
                 if self._plans.is_learned and self.link.known.relay:
                     self._doubted = True
-                    self.link.want_state(self.label)
+                    self.link.want_state(self.label, text_of(error))
             except Exception as error:  # told to the next who asks for a step
                 self._fail(error)
                 feed = self.link.known
@@ -299,24 +301,22 @@ class RankFollower:
     def _plan_for(self, feed: FeedState) -> LoadPlan:
         plan = self._plans.of(feed.schema)
         if plan is not self._told_plan:
-            self._tell_holds(plan)
+            self._tell_holds(plan, feed.schema)
         return plan
 
-    def _tell_holds(self, plan: LoadPlan) -> None:
-        parts = parts_of(plan)
-        opaque = {*plan.opaque, *(plan.pieces.keys() - parts.keys())}
+    def _tell_holds(self, plan: LoadPlan, schema: tuple[TensorEntry, ...]) -> None:
+        parts, opaque = parts_of(plan), opaque_of(plan)
         twins = {*self._plans.coverage.twins, *self._plans.coverage.twins.values()}
-        self.link.hold(RankHolds(
-            self.label, self._peers, parts, tuple(sorted(opaque)), tuple(sorted(twins)),
-            self._answered,
-        ))  # fmt: skip
+        number, decodes = self._answered, can_decode(plan, schema)
+        holds = RankHolds(self.label, self._peers, parts, opaque, tuple(twins), number, decodes)
+        self.link.hold(holds)
         self._told_plan = plan
 
     def _answer_coming(self, coming: Coming) -> None:
         """Of a state that is about to be fetched the feed wants to know what this rank needs."""
         plan = self._plans.of(coming.schema)
         self._answered = coming.number
-        self._tell_holds(plan)
+        self._tell_holds(plan, coming.schema)
 
     def _stage_newest(self) -> None:
         def is_asked(feed: FeedState) -> bool:
@@ -333,17 +333,20 @@ class RankFollower:
         if feed is None or feed.at is None or self._closed:
             return
         with self._lock:
-            started, turns, before = time.monotonic(), self._turns, self.served
+            turns, before = self._turns, self.served
         plan = self._plan_for(feed)
-        if feed.relay:
-            stage = self._beyond(plan, feed)
-        else:
-            stage = self._builder.toward(plan, feed, before)
-        if stage is None:
-            return
-        stage.seal()
+        try:
+            toward = self._builder.toward
+            stage = self._beyond(plan, feed) if feed.relay else toward(plan, feed, before)
+            if stage is None:
+                return
+            stage.seal()
+        except WrongBaseError:
+            if self._turns == turns:
+                raise
+            return  # this rank wrote to it itself meanwhile
         at = feed.at
-        times = {**feed.times, "staged": time.time()}
+        times = {**feed.times, **self._builder.take_times(), "staged": time.time()}
         served = Served(feed.pid, at.serial, at.step, at.seq, at.state, times)
         with self._lock:
             if self._turns != turns or self.served is not before:
@@ -353,8 +356,6 @@ class RankFollower:
                 self._staged.pop(next(iter(self._staged)))
             self.failure, self._unfit, self._doubted = None, False, False
             self._lock.notify_all()
-        _log.debug("%s: staged step %d in %.1f ms", self.label, served.step,
-                   1000 * (time.monotonic() - started))  # fmt: skip
         self._tell()
 
     def _beyond(self, plan: LoadPlan, feed: FeedState) -> Stage | None:

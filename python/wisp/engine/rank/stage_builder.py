@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
+from ...errors import NotFoundError
 from ..feed.feed_files import MappedState, read_move
 from ..feed.feed_link import FeedLink, FeedState
 from ..feed.feed_messages import Move, Part
@@ -18,6 +20,7 @@ from ..plan.coverage import check_twins
 from ..plan.load_plan import LoadPlan
 from ..stage.stage import Stage
 from .gather import parts_of
+from .own_decoding import can_decode, decoded
 from .rank_plan import RankPlan
 from .rank_vote import Served
 
@@ -31,6 +34,12 @@ class StageBuilder:
         self._link = link
         self._plans = plans
         self._label = label
+        self._times: dict[str, float] = {}
+
+    def take_times(self) -> dict[str, float]:
+        """When phases ended that this rank saw to itself, since it was asked."""
+        times, self._times = self._times, {}
+        return times
 
     def toward(self, plan: LoadPlan, feed: FeedState, before: Served | None) -> Stage | None:
         """By moves, or by the whole state that the feed keeps. None: it has just moved on."""
@@ -42,11 +51,10 @@ class StageBuilder:
         elif before is not None and before.state == feed.at.state:
             moves = []
         try:
-            done = self._put_moves(stage, feed, moves) if moves is not None else None
+            if moves is not None:
+                return self._put_moves(stage, feed, moves)
         except (FileNotFoundError, _UnlikeError):
-            done = None  # the feed has let them go, or only the whole tells; its state is there
-        if done is not None:
-            return stage if done else None
+            pass  # the feed has let them go, or only the whole tells; its state is there
         stage = Stage(plan)
         with self._link.mapped(feed) as state:
             if state is None:
@@ -62,8 +70,10 @@ class StageBuilder:
         for state, base in known:
             moves = feed.chain_from(state)
             try:
-                stage = Stage.beyond(base)
-                if moves is not None and self._put_moves(stage, feed, moves):
+                stage = None
+                if moves is not None:
+                    stage = self._put_moves(Stage.beyond(base), feed, moves)
+                if stage is not None:
                     return stage
             except (FileNotFoundError, _UnlikeError):
                 continue
@@ -73,7 +83,7 @@ class StageBuilder:
         try:
             stage = Stage(plan)
             self._put_whole(stage, WholeState(feed.whole))
-            return stage if self._put_moves(stage, feed, moves, from_memory=False) else None
+            return self._put_moves(stage, feed, moves, from_memory=False)
         except (FileNotFoundError, _UnlikeError):
             return None
 
@@ -111,11 +121,47 @@ class StageBuilder:
 
     def _put_moves(
         self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool = True
-    ) -> bool:
-        """False: some of it needs a state that has moved on, or that the feed does not keep.
+    ) -> Stage | None:
+        """`stage` and the moves, or one that begins with both.
 
+        None: some of it needs a state that has moved on, or that the feed does not keep.
         from_memory: the moves begin where memory and `stage` are.
         """
+        for is_handed, run in itertools.groupby(moves, lambda move: bool(move.deltas)):
+            if is_handed:
+                stage = self._put_decoded(Stage.beyond(stage.seal()), stage, feed, list(run))
+                from_memory = True
+            elif not self._put_files(stage, feed, list(run), from_memory=from_memory):
+                return None
+        return stage
+
+    def _put_decoded(
+        self, stage: Stage, before: Stage, feed: FeedState, moves: list[Move]
+    ) -> Stage:
+        """What this rank decodes itself; `stage` begins with `before`."""
+        plan = stage.plan
+        if not can_decode(plan, feed.schema):
+            raise _UnlikeError("deltas")
+        tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        try:
+            found = decoded(before, feed.schema, moves, self._label)
+        except NotFoundError as error:
+            raise FileNotFoundError(str(error)) from error
+        for name, positions, bits, old in found:
+            tied[name] = (positions, bits)
+            stage.put(name, positions, bits, old, is_proven=_is_given_alone(plan, name))
+        self._check_twins(tied)
+        self._times["decoded"] = time.time()
+        return stage
+
+    def _check_twins(self, tied: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        for name, twin in self._plans.coverage.twins.items():
+            if not _move_alike(tied.get(name), tied.get(twin)):
+                raise _UnlikeError(name)
+
+    def _put_files(
+        self, stage: Stage, feed: FeedState, moves: list[Move], *, from_memory: bool
+    ) -> bool:
         plan = stage.plan
         schema = {entry[0]: entry for entry in feed.schema}
         touched: set[str] = set()
@@ -134,9 +180,7 @@ class StageBuilder:
                     before = old if from_memory else None
                     is_given = name not in kept and _is_given_alone(plan, name)
                     stage.put(name, positions, bits, before, is_proven=is_proven and is_given)
-            for name, twin in twins.items():
-                if not _move_alike(tied.get(name), tied.get(twin)):
-                    raise _UnlikeError(name)
+            self._check_twins(tied)
         if not touched:
             return True
         if feed.relay and not touched <= kept:

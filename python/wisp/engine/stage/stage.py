@@ -12,7 +12,7 @@ from ... import _native
 from ...errors import WrongBaseError
 from ..plan.load_plan import LoadPlan, Piece, Target, Write
 
-__all__ = ["Stage", "Write"]
+__all__ = ["Room", "Stage", "Write"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DENSE = 8  # from one element in so many on, a run of rows is written whole
@@ -168,7 +168,7 @@ class Stage:
         for index, base in self._base.items():
             if index not in self._pending:
                 self._keep(base)
-        room = _Room(sum(self._room_bytes(index) for index in self._pending))
+        room = Room(sum(self._room_bytes(index) for index in self._pending))
         columns = {index: self._columns(index, room) for index in self._pending}
         jobs = [self._job(index, columns[index]) for index in self._pending]
         found = _native.stage_changes(jobs)
@@ -202,7 +202,7 @@ class Stage:
     def _room_bytes(self, index: int) -> int:
         return self._most(index) * (8 + 2 * self.plan.targets[index].width) + 3 * 8
 
-    def _columns(self, index: int, room: _Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(self, index: int, room: Room) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         most, kind = self._most(index), np.dtype(f"i{self.plan.targets[index].width}")
         if kind.itemsize == 1:
             kind = np.dtype(np.uint8)
@@ -234,13 +234,7 @@ class Stage:
 
     def read(self, index: int, places: torch.Tensor) -> torch.Tensor:
         """What a target will hold at these places of its memory once this is switched to."""
-        flat = self.plan.targets[index].flat
-        rows = [rows for rows in self._rows if rows.target == index]
-        if rows:
-            flat = flat.clone()
-            for part in rows:
-                view = part.view
-                flat.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(part.new)
+        flat = self._with_rows(index)
         places = places.to(flat.device)
         found = flat[places]
         scatter = self.staged(index)
@@ -250,6 +244,25 @@ class Stage:
             hit = offsets[at] == places
             found[hit] = scatter.new[at[hit]]
         return found
+
+    def after(self, index: int) -> torch.Tensor:
+        """All that a target will hold once this is switched to; a copy, if rows change."""
+        flat = self._with_rows(index)
+        scatter = self.staged(index)
+        if scatter is not None:
+            flat = flat if self.has_rows(index) else flat.clone()
+            flat[scatter.offsets] = scatter.new
+        return flat
+
+    def _with_rows(self, index: int) -> torch.Tensor:
+        flat = self.plan.targets[index].flat
+        rows = [rows for rows in self._rows if rows.target == index]
+        if rows:
+            flat = flat.clone()
+            for part in rows:
+                view = part.view
+                flat.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(part.new)
+        return flat
 
     @property
     def touched(self) -> set[int]:
@@ -273,7 +286,7 @@ class Stage:
                 rows.view.copy_(rows.old)
 
 
-class _Room:
+class Room:
     """One piece of memory for many arrays: the kernel hands out large ones far quicker."""
 
     def __init__(self, size: int) -> None:
