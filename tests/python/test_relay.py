@@ -439,12 +439,12 @@ def test_deltas_that_are_gone_are_made_up_for_by_a_whole_state(
     engine.switch(trainer.step)
     real, gone = stage_builder.decoded, []
 
-    def decoded(before: Any, schema: Any, moves: Any, label: str) -> Any:
+    def decoded(before: Any, schema: Any, moves: Any, *more: Any) -> Any:
         if not gone:
             gone.extend(Path(delta) for move in moves for delta in move.deltas)
             for delta in gone:
                 delta.unlink()
-        return real(before, schema, moves, label)
+        return real(before, schema, moves, *more)
 
     monkeypatch.setattr(stage_builder, "decoded", decoded)
     engine.switch(trainer.publish())

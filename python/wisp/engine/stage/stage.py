@@ -293,6 +293,13 @@ class Room:
         self._bytes = np.empty(size, np.uint8)
         self._at = 0
 
+    def begin(self, size: int) -> None:
+        """For other arrays, of so many bytes; nobody uses those that were taken before any more."""
+        self._at = 0
+        if not size <= self._bytes.size <= 4 * size:
+            self._bytes = np.empty(0, np.uint8)
+            self._bytes = np.empty(size + size // 4, np.uint8)
+
     def take(self, count: int, kind: np.dtype) -> np.ndarray:
         self._at += -self._at % 8
         first, self._at = self._at, self._at + count * kind.itemsize
