@@ -61,9 +61,10 @@ class RankTensor {
         const auto first = std::ranges::lower_bound(offsets, from);
         const auto past =
             std::ranges::lower_bound(offsets, from + static_cast<std::int64_t>(count));
-        for (auto at = first; at != past; ++at) {
-            into.positions.push_back(static_cast<std::uint32_t>(*at - from));
-        }
+        into.positions.resize(static_cast<std::size_t>(past - first));
+        std::ranges::transform(first, past, into.positions.begin(), [&](std::int64_t offset) {
+            return static_cast<std::uint32_t>(offset - from);
+        });
         const auto at = static_cast<std::size_t>(first - offsets.begin()) * width_;
         const auto bytes = static_cast<std::size_t>(past - first) * width_;
         const auto fresh = fresh_.as<const std::byte>().subspan(at, bytes);

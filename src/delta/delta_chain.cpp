@@ -13,6 +13,14 @@
 namespace wisp {
 namespace {
 
+/// What lay over a block from the first on, and the net changes since.
+const BlockChanges* lay_together(const BlockChanges* staged, ChainWorker& worker) {
+    if (staged == nullptr) return &worker.net;
+    worker.over = *staged;
+    compose_changes(worker.over, worker.net, worker.room);
+    return &worker.over;
+}
+
 /// Makes the worker's block, unless it is there.
 void lay_over(std::span<const std::byte> old_block, const BlockChanges& over, ChainWorker& worker) {
     if (worker.has_block) return;
@@ -87,25 +95,22 @@ Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_b
     sums.touched.resize(bound_.size());
     worker.net.clear();
     worker.has_block = false;
-    const bool is_staged = old_block.over != nullptr;
-    if (is_staged) worker.over = *old_block.over;
-    const BlockChanges& over = is_staged ? worker.over : worker.net;
+    const BlockChanges* over = old_block.over;  // of all that lies over its bytes by now
     bool touched = false;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
-        const bool is_overlaid = touched || is_staged;
-        if (is_overlaid && bound_[i].needs_whole_block(range)) {
-            lay_over(old_block.bytes, over, worker);
+        if (touched) over = lay_together(old_block.over, worker);
+        if (over != nullptr && bound_[i].needs_whole_block(range)) {
+            lay_over(old_block.bytes, *over, worker);
         }
         OverlaidBlock before =
             worker.has_block ? std::span<const std::byte>(worker.block) : old_block.bytes;
-        if (is_overlaid && !worker.has_block) before.over = &over;
+        if (!worker.has_block) before.over = over;
         BlockChanges& step = touched ? worker.step : worker.net;
         WISP_TRY(bound_[i].decode(range, before, worker.decoders, step));
         sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += step.count();
         sums.touched[i] += touched_sums(before, step, seeds_[range.tensor], range.first_word());
         if (worker.has_block) scatter_new_bits(step, worker.block.data());
-        if (is_staged) compose_changes(worker.over, step, worker.room);
         if (touched) compose_changes(worker.net, step, worker.room);
         touched = true;
     }

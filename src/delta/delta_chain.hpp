@@ -22,7 +22,7 @@ namespace wisp {
 struct ChainWorker {
     BlockDecoders decoders;
     BlockChanges net;     // what changed from the first state to the last
-    BlockChanges over;    // the same from the block's bytes on, if there were changes over those
+    BlockChanges over;    // the same on top of what lay over the block from the first on
     BlockChanges staged;  // for those who lay changes over a block
     BlockChanges step;
     BlockChanges room;

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from wisp import _native  # noqa: E402
 from wisp.engine.plan.load_plan import Layout, LoadPlan, Piece, Target  # noqa: E402
+from wisp.engine.stage import room  # noqa: E402
 from wisp.engine.stage.stage import Stage  # noqa: E402
 from wisp.errors import InvalidError, WrongBaseError  # noqa: E402
 
@@ -228,3 +229,23 @@ def test_what_this_memory_was_proven_to_hold_is_not_read_again(plan: LoadPlan) -
     stage.put("left", places, new, plan.targets[0].flat.numpy()[48:51].copy())
     with pytest.raises(WrongBaseError, match="3 elements"):
         stage.seal()
+
+
+def test_memory_is_used_again_when_nothing_lies_in_it_any_more() -> None:
+    size = 1 << 20
+    room._spare.clear()
+    one = room.Room(size)
+    kept = torch.from_numpy(one.take(size // 8, np.dtype(np.int64))[5:9])
+    address = kept.data_ptr() - 5 * 8
+    kept.fill_(7)
+    del one
+    other = room.Room(size).take(size, np.dtype(np.uint8))
+    other[:] = 1
+    assert other.ctypes.data != address and kept.tolist() == [7] * 4
+    del kept
+    again = room.Room(size).take(size, np.dtype(np.uint8))
+    assert again.ctypes.data == address
+    # What is far too large, or too small, stays for others.
+    del again
+    assert room.Room(size // 4).take(8, np.dtype(np.uint8)).ctypes.data != address
+    assert room.Room(2 * size).take(8, np.dtype(np.uint8)).ctypes.data != address

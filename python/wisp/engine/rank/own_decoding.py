@@ -15,7 +15,8 @@ from ...follow.targets import UNSIGNED, element_width
 from ...tensors import TensorEntry
 from ..feed.feed_messages import Move
 from ..plan.load_plan import LoadPlan, Piece
-from ..stage.stage import Room, Stage
+from ..stage.room import Room
+from ..stage.stage import Stage
 
 __all__ = ["can_decode", "decoded"]
 
@@ -40,12 +41,12 @@ def _whole(plan: LoadPlan, name: str) -> Piece | None:
 
 
 def decoded(
-    before: Stage, schema: Sequence[TensorEntry], moves: Sequence[Move], label: str, room: Room
+    before: Stage, schema: Sequence[TensorEntry], moves: Sequence[Move], label: str
 ) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """(name, positions, new and old bits as unsigned integers) of consecutive moves together.
 
-    before: what leads from memory to where they begin; room: for the arrays.
-    WrongBaseError: somebody else wrote to memory; NotFoundError: the feed has let the deltas go.
+    before: what leads from memory to where they begin. WrongBaseError: somebody else wrote to
+    memory; NotFoundError: the feed has let the deltas go.
     """
     found = _native.decode_staged(
         schema,
@@ -62,7 +63,7 @@ def decoded(
         places = np.dtype(np.uint32 if math.prod(shape) < 1 << 32 else np.int64)
         bits = np.dtype(UNSIGNED[element_width(dtype)])
         kinds.append((name, count, places, bits))
-    room.begin(sum(n * (p.itemsize + 2 * b.itemsize) + 3 * 8 for _, n, p, b in kinds))
+    room = Room(sum(n * (p.itemsize + 2 * b.itemsize) + 3 * 8 for _, n, p, b in kinds))
     columns = [(room.take(n, p), room.take(n, b), room.take(n, b)) for _, n, p, b in kinds]
     found.take(columns)
     return [(kind[0], *taken) for kind, taken in zip(kinds, columns, strict=True)]

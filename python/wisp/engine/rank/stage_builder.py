@@ -18,7 +18,7 @@ from ..feed.join_parts import has_parts
 from ..feed.whole_state import WholeState
 from ..plan.coverage import check_twins
 from ..plan.load_plan import LoadPlan
-from ..stage.stage import Room, Stage
+from ..stage.stage import Stage
 from .gather import parts_of
 from .own_decoding import can_decode, decoded
 from .rank_plan import RankPlan
@@ -35,7 +35,6 @@ class StageBuilder:
         self._plans = plans
         self._label = label
         self._times: dict[str, float] = {}
-        self._room = Room(0)  # kept: the kernel takes longer to hand it out than ranks to fill it
 
     def take_times(self) -> dict[str, float]:
         """When phases ended that this rank saw to itself, since it was asked."""
@@ -145,7 +144,7 @@ class StageBuilder:
             raise _UnlikeError("deltas")
         tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         try:
-            found = decoded(before, feed.schema, moves, self._label, self._room)
+            found = decoded(before, feed.schema, moves, self._label)
         except NotFoundError as error:
             raise FileNotFoundError(str(error)) from error
         for name, positions, bits, old in found:

@@ -11,8 +11,9 @@ import torch
 from ... import _native
 from ...errors import WrongBaseError
 from ..plan.load_plan import LoadPlan, Piece, Target, Write
+from .room import Room
 
-__all__ = ["Room", "Stage", "Write"]
+__all__ = ["Stage", "Write"]
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DENSE = 8  # from one element in so many on, a run of rows is written whole
@@ -284,26 +285,6 @@ class Stage:
             _write([(scatter, scatter.old) for scatter in self._scatters.values()])
             for rows in self._rows:
                 rows.view.copy_(rows.old)
-
-
-class Room:
-    """One piece of memory for many arrays: the kernel hands out large ones far quicker."""
-
-    def __init__(self, size: int) -> None:
-        self._bytes = np.empty(size, np.uint8)
-        self._at = 0
-
-    def begin(self, size: int) -> None:
-        """For other arrays, of so many bytes; nobody uses those that were taken before any more."""
-        self._at = 0
-        if not size <= self._bytes.size <= 4 * size:
-            self._bytes = np.empty(0, np.uint8)
-            self._bytes = np.empty(size + size // 4, np.uint8)
-
-    def take(self, count: int, kind: np.dtype) -> np.ndarray:
-        self._at += -self._at % 8
-        first, self._at = self._at, self._at + count * kind.itemsize
-        return self._bytes[first : self._at].view(kind)
 
 
 def _write(parts: list[tuple[_Scatter, torch.Tensor]]) -> None:
