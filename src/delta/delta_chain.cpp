@@ -13,19 +13,12 @@
 namespace wisp {
 namespace {
 
-/// What lay over a block from the first on, and the net changes since.
-const BlockChanges* lay_together(const BlockChanges* staged, ChainWorker& worker) {
-    if (staged == nullptr) return &worker.net;
-    worker.over = *staged;
-    compose_changes(worker.over, worker.net, worker.room);
-    return &worker.over;
-}
-
 /// Makes the worker's block, unless it is there.
-void lay_over(std::span<const std::byte> old_block, const BlockChanges& over, ChainWorker& worker) {
+void make_block(const OverlaidBlock& from, ChainWorker& worker) {
     if (worker.has_block) return;
-    worker.block.assign(old_block.begin(), old_block.end());
-    scatter_new_bits(over, worker.block.data());
+    worker.block.assign(from.bytes.begin(), from.bytes.end());
+    if (from.beneath != nullptr) scatter_new_bits(*from.beneath, worker.block.data());
+    if (from.over != nullptr) scatter_new_bits(*from.over, worker.block.data());
     worker.has_block = true;
 }
 
@@ -95,17 +88,12 @@ Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_b
     sums.touched.resize(bound_.size());
     worker.net.clear();
     worker.has_block = false;
-    const BlockChanges* over = old_block.over;  // of all that lies over its bytes by now
+    OverlaidBlock before = old_block;
     bool touched = false;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
-        if (touched) over = lay_together(old_block.over, worker);
-        if (over != nullptr && bound_[i].needs_whole_block(range)) {
-            lay_over(old_block.bytes, *over, worker);
-        }
-        OverlaidBlock before =
-            worker.has_block ? std::span<const std::byte>(worker.block) : old_block.bytes;
-        if (!worker.has_block) before.over = over;
+        if (before.over != nullptr && bound_[i].needs_whole_block(range)) make_block(before, worker);
+        if (worker.has_block) before = std::span<const std::byte>(worker.block);
         BlockChanges& step = touched ? worker.step : worker.net;
         WISP_TRY(bound_[i].decode(range, before, worker.decoders, step));
         sums.decoded[{i, bound_[i].tensor_of(range.tensor)}] += step.count();
@@ -113,6 +101,10 @@ Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_b
         if (worker.has_block) scatter_new_bits(step, worker.block.data());
         if (touched) compose_changes(worker.net, step, worker.room);
         touched = true;
+        if (!worker.has_block) {
+            before.over = &worker.net;
+            before.beneath = old_block.over;
+        }
     }
     sums.changed_elements += worker.net.count();
     return touched;
@@ -120,7 +112,7 @@ Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_b
 
 std::span<const std::byte> DeltaChain::new_block(std::span<const std::byte> old_block,
                                                  ChainWorker& worker) {
-    lay_over(old_block, worker.net, worker);
+    make_block({old_block, &worker.net}, worker);
     return worker.block;
 }
 

@@ -22,7 +22,6 @@ namespace wisp {
 struct ChainWorker {
     BlockDecoders decoders;
     BlockChanges net;     // what changed from the first state to the last
-    BlockChanges over;    // the same on top of what lay over the block from the first on
     BlockChanges staged;  // for those who lay changes over a block
     BlockChanges step;
     BlockChanges room;

@@ -13,7 +13,8 @@ namespace wisp {
 
 struct OverlaidBlock {
     std::span<const std::byte> bytes;
-    const BlockChanges* over = nullptr;  // null: none
+    const BlockChanges* over = nullptr;     // null: none
+    const BlockChanges* beneath = nullptr;  // between those and the bytes; null: none
 
     template <std::convertible_to<std::span<const std::byte>> Block>
     // NOLINTNEXTLINE(google-explicit-constructor): a block without changes over it is one too
@@ -25,13 +26,19 @@ struct OverlaidBlock {
     void gather(std::span<const std::uint32_t> positions, unsigned element_bytes,
                 std::byte* to) const {
         wisp::gather(bytes.data(), positions, element_bytes, to);
-        if (over == nullptr) return;
+        if (beneath != nullptr) lay_over(*beneath, positions, element_bytes, to);
+        if (over != nullptr) lay_over(*over, positions, element_bytes, to);
+    }
+
+  private:
+    static void lay_over(const BlockChanges& changes, std::span<const std::uint32_t> positions,
+                         unsigned element_bytes, std::byte* to) {
         std::size_t j = 0;
         for (std::size_t i = 0; i < positions.size(); ++i) {
-            while (j < over->count() && over->positions[j] < positions[i]) ++j;
-            if (j == over->count()) return;
-            if (over->positions[j] != positions[i]) continue;
-            std::memcpy(to + i * element_bytes, over->new_bits.data() + j * element_bytes,
+            while (j < changes.count() && changes.positions[j] < positions[i]) ++j;
+            if (j == changes.count()) return;
+            if (changes.positions[j] != positions[i]) continue;
+            std::memcpy(to + i * element_bytes, changes.new_bits.data() + j * element_bytes,
                         element_bytes);
         }
     }

@@ -38,6 +38,7 @@ TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& 
     using Words = OverlaidWords<T>;
     constexpr std::size_t kAhead = 16;
     const auto bytes = old_block.bytes;
+    Words beneath(old_block.beneath);
     Words overlaid(old_block.over);
     TouchedMixer mixer(seed, first_word);
     std::uint32_t last_word = ~0U;
@@ -53,8 +54,8 @@ TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& 
             continue;
         }
         last_word = word;
-        const std::uint64_t before =
-            overlaid.patched(word, load_word(bytes.data(), std::size_t{word} * 8, bytes.size()));
+        const std::uint64_t bare = load_word(bytes.data(), std::size_t{word} * 8, bytes.size());
+        const std::uint64_t before = overlaid.patched(word, beneath.patched(word, bare));
         mixer.add(word, before, with_lane<T>(before, changes.positions[i], value));
     }
     return mixer.sums();
