@@ -92,7 +92,8 @@ Result<bool> DeltaChain::run(const BlockRange& range, const OverlaidBlock& old_b
     bool touched = false;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!bound_[i].touches(range)) continue;
-        if (before.over != nullptr && bound_[i].needs_whole_block(range)) make_block(before, worker);
+        if (before.over != nullptr && bound_[i].needs_whole_block(range))
+            make_block(before, worker);
         if (worker.has_block) before = std::span<const std::byte>(worker.block);
         BlockChanges& step = touched ? worker.step : worker.net;
         WISP_TRY(bound_[i].decode(range, before, worker.decoders, step));
