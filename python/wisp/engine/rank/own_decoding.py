@@ -48,9 +48,10 @@ def decoded(
     before: what leads from memory to where they begin. WrongBaseError: somebody else wrote to
     memory; NotFoundError: the feed has let the deltas go.
     """
+    whole: dict[int, np.ndarray] = {}  # targets of which rows are staged
     found = _native.decode_staged(
         schema,
-        [_memory(before, name) for name, _, _ in schema],
+        [_memory(before, name, whole) for name, _, _ in schema],
         [delta for move in moves for delta in move.deltas],
         moves[0].base,
         moves[-1].state,
@@ -69,15 +70,18 @@ def decoded(
     return [(kind[0], *taken) for kind, taken in zip(kinds, columns, strict=True)]
 
 
-def _memory(before: Stage, name: str) -> object:
+def _memory(before: Stage, name: str, whole: dict[int, np.ndarray]) -> object:
     """As decode_staged takes it."""
     piece = _whole(before.plan, name)
     assert piece is not None, name
-    staged = before.staged(piece.target)
-    flat = before.plan.targets[piece.target].flat
-    if before.has_rows(piece.target):
-        return before.after(piece.target).numpy(), piece.target_offset, None, None, None
+    index = piece.target
+    if before.has_rows(index):
+        if index not in whole:
+            whole[index] = before.after(index).numpy()
+        return whole[index], piece.target_offset, None, None, None
+    flat = before.plan.targets[index].flat.numpy()
+    staged = before.staged(index)
     if staged is None:
-        return flat.numpy(), piece.target_offset, None, None, None
+        return flat, piece.target_offset, None, None, None
     over = (staged.offsets.numpy(), staged.new.numpy(), staged.old.numpy())
-    return flat.numpy(), piece.target_offset, *over
+    return flat, piece.target_offset, *over

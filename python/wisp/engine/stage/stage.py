@@ -247,11 +247,10 @@ class Stage:
         return found
 
     def after(self, index: int) -> torch.Tensor:
-        """All that a target will hold once this is switched to; a copy, if rows change."""
+        """A copy of a target of which rows are written whole, as it will be after switch()."""
         flat = self._with_rows(index)
         scatter = self.staged(index)
         if scatter is not None:
-            flat = flat if self.has_rows(index) else flat.clone()
             flat[scatter.offsets] = scatter.new
         return flat
 
