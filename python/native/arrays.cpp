@@ -78,6 +78,12 @@ HostWeights::HostWeights(nb::iterable tensors, bool writable) : writable_(writab
     for (const TensorInfo& tensor : schema_.tensors()) spans_.push_back(spans[tensor.name]);
 }
 
+Schema schema_from(nb::handle entries) {
+    std::vector<TensorInfo> tensors;
+    for (const nb::handle entry : nb::iter(entries)) tensors.push_back(tensor_info(entry));
+    return value_of(Schema::make(std::move(tensors)));
+}
+
 nb::list schema_list(const Schema& schema) {
     nb::list list;
     for (const TensorInfo& tensor : schema.tensors()) {

@@ -58,5 +58,7 @@ TensorInfo tensor_info(nb::handle entry);
 
 /// [(name, dtype, shape), …] in the order of the schema.
 nb::list schema_list(const Schema& schema);
+/// Back from that.
+Schema schema_from(nb::handle entries);
 
 }  // namespace wisp::python

@@ -11,24 +11,13 @@
 #include "bindings.hpp"
 #include "element_memory.hpp"
 #include "job_threads.hpp"
+#include "reports.hpp"
 #include "wisp/relay.hpp"
 
 namespace wisp::python {
 namespace {
 
 using namespace nb::literals;
-
-Schema schema_from(nb::handle entries) {
-    std::vector<TensorInfo> tensors;
-    for (const nb::handle entry : nb::iter(entries)) tensors.push_back(tensor_info(entry));
-    return value_of(Schema::make(std::move(tensors)));
-}
-
-StateDigest digest_from(const std::string& text) {
-    const auto digest = parse_digest(text);
-    if (!digest) raise(Error{ErrorKind::kInvalid, "a state digest has 32 hexadecimal digits"});
-    return *digest;
-}
 
 /// One tensor of a checkpoint, which lies in an engine's memory without a gap.
 class RankTensor {

@@ -10,6 +10,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "calls.hpp"
+#include "reports.hpp"
 #include "runs.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/sharded_publisher.hpp"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 using SchemaEntry = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;
 using SpanEntry = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
 
-Schema schema_from(const std::vector<SchemaEntry>& entries) {
+Schema schema_of(const std::vector<SchemaEntry>& entries) {
     std::vector<TensorInfo> tensors;
     for (const auto& [name, dtype, shape] : entries) {
         const auto parsed = parse_dtype(dtype);
@@ -33,12 +34,6 @@ Schema schema_from(const std::vector<SchemaEntry>& entries) {
         tensors.push_back({name, *parsed, shape});
     }
     return value_of(Schema::make(std::move(tensors)));
-}
-
-StateDigest digest_from(const std::string& text) {
-    const auto digest = parse_digest(text);
-    if (!digest) raise(Error{ErrorKind::kInvalid, "a state digest has 32 hexadecimal digits"});
-    return *digest;
 }
 
 std::optional<std::string> text_of(const std::optional<StateDigest>& digest) {
@@ -61,7 +56,7 @@ ShardWriter open_writer(const Location& where, const std::vector<SchemaEntry>& s
     options.part_bytes = part_bytes;
     options.scratch = scratch.value_or(fs::path());
     return value_of(
-        ShardWriter::open(where, schema_from(schema), rank, std::move(blocks), options, log2));
+        ShardWriter::open(where, schema_of(schema), rank, std::move(blocks), options, log2));
 }
 
 void add(ShardWriter& self, const nb::list& spans) {
@@ -159,7 +154,7 @@ ShardCommitter open_committer(const Location& where, const std::vector<SchemaEnt
     if (expires_after) {
         options.expires_after = Milliseconds(static_cast<std::int64_t>(*expires_after * 1000));
     }
-    return {schema_from(schema), long_call([&] {
+    return {schema_of(schema), long_call([&] {
                 return ShardedPublisher::open(where, scratch.value_or(fs::path()), options);
             })};
 }
