@@ -10,6 +10,9 @@ namespace {
 static_assert(weight_of_code(kMaxWeightCode) == kMaxWeight);
 static_assert(kCumulative[kSegmentCount] - kCumulative[kSegmentCount - 1] >=
               1U << (kMaxHazardShift - 3));
+// The last segment has the smallest rise.
+static_assert(kCumulative[kSegmentCount] - kCumulative[kSegmentCount - 1] >=
+              1U << (kHazardBits - hazard_tables::kGuessBits));
 
 }  // namespace
 

@@ -21,13 +21,14 @@ inline constexpr unsigned kSegmentCount = kSegmentsPerHazard * kBucketHazards;
 inline constexpr unsigned kMinHazardShift = 3;   // a segment is at least one unit
 inline constexpr unsigned kMaxHazardShift = 24;  // every unit is worth at least one slot
 
-/// round(2^30 (1 - exp(-j/8))): the cumulative distribution, straight lines in between.
-inline constexpr std::array<std::uint32_t, kSegmentCount + 1> kCumulative = {
+/// round(2^30 (1 - exp(-j/8))): the cumulative distribution, straight lines in between. The last
+/// one twice, so that the end of the bucket is no special case.
+inline constexpr std::array<std::uint32_t, kSegmentCount + 2> kCumulative = {
     0,          126167990,  237510851,  335770580,  422484487,  499009241,  566542100,
     626139639,  678734282,  725148892,  766109641,  802257375,  834157639,  862309523,
     887153473,  909078182,  928426670,  945501651,  960570268,  973868277,  985603728,
     995960227,  1005099806, 1013165455, 1020283366, 1026564901, 1032108335, 1037000399,
-    1041317630, 1045127574, 1048489837, 1051457023, 1054075556};
+    1041317630, 1045127574, 1048489837, 1051457023, 1054075556, 1054075556};
 
 inline constexpr std::uint32_t kEscapeStart = kCumulative[kSegmentCount];
 inline constexpr std::uint32_t kEscapeFrequency = (1U << kHazardBits) - kEscapeStart;
@@ -40,7 +41,6 @@ constexpr std::uint64_t bucket_units(unsigned shift) {
 constexpr std::uint32_t slot_of(std::uint64_t distance, unsigned shift) {
     const unsigned segment_shift = shift - 3;  // log2 of kSegmentsPerHazard
     const std::uint64_t segment = distance >> segment_shift;
-    if (segment == kSegmentCount) return kEscapeStart;
     const std::uint64_t inside = distance & ((std::uint64_t{1} << segment_shift) - 1);
     const std::uint64_t rise = kCumulative[segment + 1] - kCumulative[segment];
     return kCumulative[segment] + static_cast<std::uint32_t>((inside * rise) >> segment_shift);
@@ -48,9 +48,10 @@ constexpr std::uint32_t slot_of(std::uint64_t distance, unsigned shift) {
 
 namespace hazard_tables {
 
-inline constexpr unsigned kGuessBits = 7;
+inline constexpr unsigned kGuessBits = 9;
 
-/// The segment at the start of each 1/128 of the slots: where the search for a slot begins.
+/// The segment at the start of each 1/512 of the slots, each of which has one border at most: a
+/// slot lies in that segment or in the next.
 inline constexpr auto kFirstSegment = [] {
     std::array<std::uint8_t, 1U << kGuessBits> first{};
     std::uint8_t segment = 0;
@@ -79,7 +80,7 @@ inline std::uint64_t distance_at(std::uint32_t slot, unsigned shift) {
     const unsigned segment_shift = shift - 3;
     std::size_t segment =
         hazard_tables::kFirstSegment[slot >> (kHazardBits - hazard_tables::kGuessBits)];
-    while (kCumulative[segment + 1] <= slot) ++segment;
+    segment += kCumulative[segment + 1] <= slot ? 1 : 0;
     const std::uint64_t rise = kCumulative[segment + 1] - kCumulative[segment];
     const std::uint64_t risen = std::uint64_t{slot} - kCumulative[segment] + 1;
     // The largest `inside` with (inside * rise) >> segment_shift < risen.
@@ -87,7 +88,7 @@ inline std::uint64_t distance_at(std::uint32_t slot, unsigned shift) {
     __extension__ using Wide = unsigned __int128;
     auto inside =
         static_cast<std::uint64_t>((Wide{limit} * hazard_tables::kInverseRise[segment]) >> 64);
-    if (limit - inside * rise >= rise) ++inside;
+    inside += limit - inside * rise >= rise ? 1 : 0;
     return (static_cast<std::uint64_t>(segment) << segment_shift) + inside;
 }
 

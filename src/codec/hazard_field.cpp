@@ -11,7 +11,10 @@ HazardField::HazardField(std::span<const std::byte> block, unsigned element_byte
       count_(block.size() / element_bytes),
       field_(field),
       window_(header.window),
-      weights_(header.weights()) {
+      weights_(header.weights()),
+      line_count_(block.size() / kLineBytes),
+      lines_each_(std::min(line_count_ / static_cast<std::size_t>(header.change_count + 1) + 1,
+                           kMostLinesEach)) {
     for (std::size_t i = 0; i < weight_of_.size(); ++i) {
         weight_of_[i] = weights_[window_.class_of(static_cast<std::uint8_t>(i))];
     }

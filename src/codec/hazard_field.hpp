@@ -46,6 +46,7 @@ class HazardField {
 
     /// The element whose stretch holds `point`; false when the block ends before. Points ascend.
     bool find(std::uint64_t point, Place& place) {
+        ask_ahead();
         while (point >= chunk_start_ + chunk_weight()) {
             if (chunk_first_ + kChunk >= count_) return false;
             next_chunk();
@@ -87,6 +88,19 @@ class HazardField {
     static constexpr std::size_t kGroups = kChunk / 64;
     static constexpr std::size_t kLook = 8;  // groups looked at together
 
+    static constexpr std::size_t kLineBytes = 64;
+    static constexpr std::size_t kMostLinesEach = 16;  // more do not come while one change is found
+
+    /// While positions are looked for, no memory is read, and hardware reads ahead only while it
+    /// is: so each of them asks for as much of what comes behind the chunk as lies between two
+    /// changes.
+    void ask_ahead() {
+        const std::size_t first = (chunk_first_ + kChunk) * element_bytes_ / kLineBytes;
+        const std::size_t last = first + 2 * kChunk * element_bytes_ / kLineBytes;
+        asked_ = std::max(asked_, first);
+        const std::size_t end = std::min({asked_ + lines_each_, last, line_count_});
+        for (; asked_ < end; ++asked_) __builtin_prefetch(block_ + asked_ * kLineBytes);
+    }
     std::uint32_t chunk_weight() const {
         return static_cast<std::uint32_t>(group_starts_[kGroups]);
     }
@@ -103,6 +117,9 @@ class HazardField {
     const ClassWindow window_;
     const WeightTable weights_;
     std::array<std::uint32_t, 256> weight_of_;  // by exponent
+    const std::size_t line_count_;
+    const std::size_t lines_each_;
+    std::size_t asked_ = 0;  // lines
     std::size_t chunk_first_ = 0;
     std::uint64_t chunk_start_ = 0;               // the weight of all elements before the chunk
     std::size_t group_ = 0;                       // of 64, inside the chunk

@@ -16,7 +16,7 @@ namespace wisp::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kAheadBytes = 4096;
+constexpr std::size_t kAheadBytes = 2048;
 
 template <class T>
 const T* lanes_at(const std::byte* bytes) {
