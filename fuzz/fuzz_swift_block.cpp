@@ -1,9 +1,11 @@
-// Swift blocks over a base: raw, or with a sound header so that the stream behind it is reached.
+// Swift blocks over a base: raw; with a sound header, so that the stream behind it is reached; or
+// of a list, so that the stream ends as well, with one byte changed or none.
 #include "codec/block_layout.hpp"
 #include "codec/gap_table.hpp"
 #include "codec/rans.hpp"
 #include "codec/swift_decoder.hpp"
 #include "kernel/scatter.hpp"
+#include "listed_swift.hpp"
 #include "sound_changes.hpp"
 
 using namespace wisp;
@@ -47,25 +49,48 @@ void check_phases(SwiftDecoder& decoder, std::span<const std::byte> coded,
     FUZZ_CHECK(new_bits == changes.new_bits);
 }
 
+void check_decoding(std::span<const std::byte> coded, std::span<const std::byte> old_block,
+                    const DtypeTraits& traits, const BlockChanges* expected) {
+    SwiftDecoder decoder;
+    BlockChanges changes;
+    const bool decoded = decoder.decode(coded, old_block, traits, changes).has_value();
+    FUZZ_CHECK(expected == nullptr || (decoded && changes == *expected));
+    if (!decoded) return;
+    check_sound(changes, old_block, traits.element_bytes);
+    check_phases(decoder, coded, old_block, traits, changes);
+}
+
+void run_listed(FuzzInput& in, std::span<const std::byte> old_block, const DtypeTraits& traits) {
+    const SwiftChoice choice = SwiftChoice::from(in);
+    const std::size_t flipped_at = in.number<std::uint16_t>();
+    const auto flipped = static_cast<std::byte>(in.number<std::uint8_t>());
+    const ListedSwift list = with_element_type(traits.element_bytes, [&]<class T>(T) {
+        return list_swift<T>(in, old_block, traits.sign_magnitude);
+    });
+    if (list.changes.empty()) return;
+    Bytes coded;
+    append_listed(list, choice, traits, coded);
+    coded[flipped_at % coded.size()] ^= flipped;
+    check_decoding(coded, old_block, traits, flipped == std::byte{0} ? &list.changes : nullptr);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzInput in(data, size);
-    const bool raw = in.number<std::uint8_t>() % 4 == 0;
+    const auto form = in.number<std::uint8_t>() % 4;
     const DtypeTraits& traits = traits_of(in.dtype());
     const std::size_t elements = 1 + in.choice(9000);
     const Bytes old_block = block_from(in, elements * traits.element_bytes);
-    Bytes coded = {static_cast<std::byte>(BlockKind::kSwift)};
-    if (!raw) append_head(in, elements, coded);
-    const auto rest = in.rest();
-    coded.insert(
-        coded.end(), rest.begin(),
-        rest.begin() + static_cast<std::ptrdiff_t>(raw ? rest.size() : rest.size() / 4 * 4));
-    SwiftDecoder decoder;
-    BlockChanges changes;
-    if (decoder.decode(coded, old_block, traits, changes)) {
-        check_sound(changes, old_block, traits.element_bytes);
-        check_phases(decoder, coded, old_block, traits, changes);
+    if (form > 1) {
+        run_listed(in, old_block, traits);
+        return 0;
     }
+    Bytes coded = {static_cast<std::byte>(BlockKind::kSwift)};
+    if (form == 1) append_head(in, elements, coded);
+    auto rest = in.rest();
+    if (form == 1) rest = rest.first(rest.size() / 4 * 4);
+    coded.insert(coded.end(), rest.begin(), rest.end());
+    check_decoding(coded, old_block, traits, nullptr);
     return 0;
 }
