@@ -6,6 +6,7 @@
 #include "codec/swift_decoder.hpp"
 #include "kernel/scatter.hpp"
 #include "listed_swift.hpp"
+#include "outcome.hpp"
 #include "sound_changes.hpp"
 
 using namespace wisp;
@@ -55,6 +56,7 @@ void check_decoding(std::span<const std::byte> coded, std::span<const std::byte>
     BlockChanges changes;
     const bool decoded = decoder.decode(coded, old_block, traits, changes).has_value();
     FUZZ_CHECK(expected == nullptr || (decoded && changes == *expected));
+    tell(decoded);
     if (!decoded) return;
     check_sound(changes, old_block, traits.element_bytes);
     check_phases(decoder, coded, old_block, traits, changes);

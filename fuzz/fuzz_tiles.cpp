@@ -5,6 +5,7 @@
 #include "delta/compact_sealer.hpp"
 #include "delta/touched_words.hpp"
 #include "fuzz_input.hpp"
+#include "outcome.hpp"
 #include "sound_changes.hpp"
 
 #include <sys/mman.h>
@@ -89,37 +90,45 @@ Bytes file_from(const DeltaDirectory& directory, const std::vector<Bytes>& tiles
     return file;
 }
 
-void decode_whole(const VerifiedDelta& delta, const Schema& schema) {
+/// Whether all blocks were.
+bool decode_whole(const VerifiedDelta& delta, const Schema& schema) {
     const auto bound = BoundDelta::bind(delta, schema);
     FUZZ_CHECK(bound.has_value());
     const BlockGrid grid(schema, delta.log2_block_elements());
     const Bytes zeros(static_cast<std::size_t>(schema.total_bytes()));
     BlockDecoders decoders;
     BlockChanges changes;
+    bool decoded = true;
     for (std::uint64_t i = 0; i < grid.count(); ++i) {
         const BlockRange range = grid[i];
         const auto old_block = range.of(zeros);
-        if (!bound->decode(range, old_block, decoders, changes)) continue;
+        if (!bound->decode(range, old_block, decoders, changes)) {
+            decoded = false;
+            continue;
+        }
         check_sound(changes, old_block, range.element_bytes);
         FUZZ_CHECK(changes.empty() || bound->touches(range));
     }
+    return decoded;
 }
 
-void decode_part(const std::filesystem::path& path, const HeldSlices& held, const Schema& schema) {
+/// Whether it was, and led to the values that its tiles say.
+bool decode_part(const std::filesystem::path& path, const HeldSlices& held, const Schema& schema) {
     const auto chain = DeltaChain::open({path}, schema, &held);
     FUZZ_CHECK(chain.has_value() && chain->all_partial());
     auto touched = TouchedWords::of(*chain, schema, 1);
-    if (!touched) return;
+    if (!touched) return false;
     Bytes room(touched->room_bytes());
     touched->write_indices(room);
     ChainSums sums;
     const auto moved = touched->run(*chain, room, sums, 1);
-    if (!moved) return;
+    if (!moved) return false;
     for (const MovedBlock& block : *moved) {
         for (const std::uint32_t position : block.changes.positions) {
             FUZZ_CHECK(block.first_element + position < element_count_of(kTensor));
         }
     }
+    return true;
 }
 
 }  // namespace
@@ -135,11 +144,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Bytes file = file_from(directory, tiles, schema);
     const auto delta = verify_delta(file, "fuzz");
     FUZZ_CHECK(delta.has_value());
-    decode_whole(*delta, schema);
+    bool decoded = decode_whole(*delta, schema);
     memory.fill(file);
     if (needed_tiles(kTensor, {kTensor, directory.tensors[0].cut}, held.at(kTensor.name))) {
-        decode_part(link.path, held, schema);
+        decoded = decode_part(link.path, held, schema) && decoded;
     }
+    tell(decoded);
     // And a directory that is anything at all.
     const auto rest = in.rest();
     if (const auto packed = deflate_bytes(rest)) {

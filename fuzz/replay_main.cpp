@@ -1,5 +1,6 @@
 // usage: fuzz_replay TARGET FOLDER...
-// Runs a fuzz target over every file of the folders given, in order of name.
+// Runs a fuzz target over every file of the folders given, in order of name. Where the target tells
+// what became of its inputs, those that fare otherwise than their names say are a failure.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -9,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "outcome.hpp"
 #include "replay_target.hpp"
+
+using wisp::fuzz::Outcome;
 
 int main(int argc, char** argv) {
     const auto target =
@@ -25,15 +29,22 @@ int main(int argc, char** argv) {
         }
     }
     std::ranges::sort(inputs);
+    std::size_t surprises = 0;
     for (const auto& path : inputs) {
         std::ifstream in(path, std::ios::binary);
         const std::string bytes((std::istreambuf_iterator<char>(in)), {});
         // Copied to its exact size, so that a sanitizer sees every byte read past the end.
         const std::vector<std::uint8_t> input(bytes.begin(), bytes.end());
         std::fprintf(stderr, "%s\n", path.filename().c_str());
+        wisp::fuzz::outcome = Outcome::kUnsaid;
         target->run(input.data(), input.size());
+        const bool bad = path.filename().string().starts_with("bad_");
+        if (wisp::fuzz::outcome != (bad ? Outcome::kTaken : Outcome::kRefused)) continue;
+        std::fprintf(stderr, bad ? "is taken, other than its name says\n"
+                                 : "is refused: make it anew, or name it bad_\n");
+        ++surprises;
     }
     std::printf("%zu inputs\n", inputs.size());
     if (inputs.empty()) std::fputs("there is nothing to replay\n", stderr);
-    return inputs.empty() ? 1 : 0;
+    return inputs.empty() || surprises != 0 ? 1 : 0;
 }
