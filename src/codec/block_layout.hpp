@@ -7,8 +7,8 @@
 //   split  := frequency table, varint stream bytes, rANS stream, low bytes
 //   steps  := u8 classes - 1, u8 low exponent, a frequency table per class, varint stream bytes,
 //             rANS stream, bits behind the tokens
-//   swift  := varint change_count, u8 low bits, u8 chance of zero, low bits of the gaps, rANS
-//   stream
+//   swift  := varint change_count, u8 low bits, u8 chance of zero, varint single_from, low bits of
+//             the gaps, a sign per change, rANS stream
 #pragma once
 
 #include <cstddef>
