@@ -140,6 +140,7 @@ TEST(SwiftHostile, TakesLengthsOfNoElementAtOrAboveSingleFrom) {
     silent.single_from = 0x7F;
     silent.put_quotient(3);
     EXPECT_EQ(told(silent.bytes()), "ok");
+    silent.put_quotient(3);
     silent.put_lengths(2);
     EXPECT_EQ(told(silent.bytes()), "swift block: its stream does not end with its last change");
     Crafted missing;
