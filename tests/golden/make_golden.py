@@ -3,10 +3,11 @@
 
     python tests/golden/make_golden.py --wisp build/release/bin/wisp [--force]
 
-The files are kept for good, so that what wisp once wrote is read for ever; this generator is for adding. It
-refuses to overwrite a file with other bytes unless told to with --force. Good deltas are written by wisp, some by
-hand (what wisp itself never writes, but the format allows). Bad ones are made here, byte by byte, and sealed again,
-so that it is the deep check that fails. What a good delta must give comes from the states it was made of.
+The files are kept for good, so that what wisp once wrote is read for ever; this generator is for adding. (Until the
+first release, 0.1.0, a change of format writes them anew.) It refuses to overwrite a file with other bytes unless
+told to with --force. Good deltas are written by wisp, some by hand (what wisp itself never writes, but the format
+allows). Bad ones are made here, byte by byte, and sealed again, so that it is the deep check that fails. What a good
+delta must give comes from the states it was made of.
 """
 import argparse
 import hashlib

@@ -1,4 +1,6 @@
-"""Golden files: what wisp once wrote is read for ever, and every rule of doc/format.md is held by a file.
+"""Golden files: what a released wisp once wrote is read for ever, and every rule of doc/format.md is held by a file.
+
+Until the first release, 0.1.0, a change of format writes them anew; from then on they are only added.
 
 Both readers are asked, wisp and doc/reference_decoder.py, and have to agree with tests/golden/manifest.json.
 """
