@@ -45,9 +45,9 @@ struct PublishOptions : WriterOptions {
     /// Anchors are written as a delta from this checkpoint, known to all replicas by its name.
     std::optional<std::filesystem::path> public_base;
     std::string public_base_name;
-    /// What changed in a step is kept in memory if it fits into this and a 32nd of the weights'
+    /// What changed in a step is kept in memory if it fits into this and a 24th of the weights'
     /// size; denser steps move the baseline more slowly. An AsyncPublisher copies steps whose list
-    /// would outgrow an eighth of the weights, in a quarter of the free memory at most: where that
+    /// would outgrow a sixth of the weights, in a quarter of the free memory at most: where that
     /// is too little they are encoded while the trainer waits.
     std::uint64_t change_buffer_bytes = std::uint64_t{128} << 20;
 };

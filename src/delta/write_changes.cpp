@@ -1,4 +1,5 @@
-// A delta from lists of changes, made elsewhere or kept here; the baseline has the old bits.
+// A delta from lists of changes, made elsewhere or kept here; the baseline has the old
+// bits that they lack.
 #include <fmt/format.h>
 
 #include "base/parallel.hpp"

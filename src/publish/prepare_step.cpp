@@ -17,7 +17,7 @@ namespace wisp {
 namespace {
 
 // Beside what is always kept: one changed element in a hundred of bf16 is as much as this.
-constexpr std::uint64_t kKeptShareOfWeights = 32;
+constexpr std::uint64_t kKeptShareOfWeights = 24;
 // Of the memory that is free: the trainer needs the rest.
 constexpr std::uint64_t kCopiedShareOfMemory = 4;
 

@@ -32,7 +32,7 @@ class TrainerWeights : public Weights {
         return tensors_[tensor].bytes;
     }
     void flip(std::size_t tensor, std::size_t at) { tensors_[tensor].bytes[at] ^= std::byte{1}; }
-    /// More than the memory of a 32nd of the weights holds.
+    /// More than the memory of a 24th of the weights holds.
     void flip_all() { flip_every(64); }
     void flip_every(std::size_t distance) {
         for (Tensor& tensor : tensors_) {
