@@ -112,6 +112,23 @@ class ChangeLister {
 
 }  // namespace
 
+Result<void> check_dense_length(std::span<const std::byte> coded, std::size_t element_count,
+                                unsigned element_bytes) {
+    const auto kind = static_cast<BlockKind>(coded[0]);
+    const std::size_t body = coded.size() - 1;
+    if (kind == BlockKind::kRaw) {
+        if (body != element_count * element_bytes) return corrupt_dense("raw, of another length");
+        return {};
+    }
+    // Tokens that are all alike take no more than their states.
+    const std::size_t low_bytes =
+        kind == BlockKind::kSplit ? element_count * (element_bytes - 1) : 0;
+    if (body < kTokenStates * sizeof(std::uint32_t) + low_bytes) {
+        return corrupt_dense("its length does not fit its elements");
+    }
+    return {};
+}
+
 Result<void> DenseDecoder::decode(std::span<const std::byte> coded,
                                   std::span<const std::byte> old_block, const DtypeTraits& traits,
                                   std::byte* new_block) {

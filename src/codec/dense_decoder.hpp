@@ -18,6 +18,11 @@ constexpr bool is_dense(BlockKind kind) {
     return kind == BlockKind::kRaw || kind == BlockKind::kSplit || kind == BlockKind::kSteps;
 }
 
+/// kCorrupt where so few bytes, or of raw ones another number, cannot hold that many elements: for
+/// those who make room by that number before they decode.
+Result<void> check_dense_length(std::span<const std::byte> coded, std::size_t element_count,
+                                unsigned element_bytes);
+
 /// One per thread: it keeps its buffers between blocks.
 class DenseDecoder {
   public:

@@ -150,6 +150,7 @@ Result<SwiftReading> read_swift_positions(std::span<const std::byte> coded,
                                      ahead);
     }
     if (!is_dense(kind_of(coded))) return unknown_kind();
+    WISP_TRY(check_dense_length(coded, element_count, traits.element_bytes));
     reading.dense_block = coded;
     positions.resize(element_count);
     std::iota(positions.begin(), positions.end(), 0U);

@@ -195,6 +195,30 @@ TEST(SwiftHostile, RefusesOtherKindsAsUnsupported) {
     }
 }
 
+TEST(SwiftHostile, MakesNoRoomForADenseBlockTooShortForItsElements) {
+    constexpr std::size_t kStateBytes = 128;
+    const auto told_of = [](BlockKind kind, std::size_t body_bytes,
+                            std::vector<std::uint32_t>& to) {
+        Bytes coded(1 + body_bytes);
+        coded[0] = static_cast<std::byte>(kind);
+        const auto reading = read_swift_positions(coded, kElements, kBf16, to);
+        return reading ? "ok" : text_of(reading);
+    };
+    std::vector<std::uint32_t> positions;
+    const std::string raw = "dense block: raw, of another length";
+    EXPECT_EQ(told_of(BlockKind::kRaw, 0, positions), raw);
+    EXPECT_EQ(told_of(BlockKind::kRaw, kElements * 2 - 1, positions), raw);
+    EXPECT_EQ(told_of(BlockKind::kRaw, kElements * 2 + 1, positions), raw);
+    const std::string too_short = "dense block: its length does not fit its elements";
+    EXPECT_EQ(told_of(BlockKind::kSplit, 0, positions), too_short);
+    EXPECT_EQ(told_of(BlockKind::kSplit, kStateBytes + kElements - 1, positions), too_short);
+    EXPECT_EQ(told_of(BlockKind::kSteps, 0, positions), too_short);
+    EXPECT_EQ(told_of(BlockKind::kSteps, kStateBytes - 1, positions), too_short);
+    EXPECT_EQ(positions.capacity(), 0U);
+    EXPECT_EQ(told_of(BlockKind::kRaw, kElements * 2, positions), "ok");
+    EXPECT_EQ(positions.size(), kElements);
+}
+
 struct SwiftSample {
     const DtypeTraits* traits = nullptr;
     Bytes old_block;
