@@ -7,6 +7,7 @@
 
 #include "base/try.hpp"
 #include "codec/block_layout.hpp"
+#include "codec/by_turns.hpp"
 #include "codec/gap_table.hpp"
 #include "kernel/scatter.hpp"
 
@@ -19,17 +20,6 @@ std::unexpected<Error> corrupt_swift(const char* what) {
 
 BlockKind kind_of(std::span<const std::byte> coded) {
     return static_cast<BlockKind>(coded[0]);
-}
-
-/// Calls body<lane>(i) for every change, the lanes in turn.
-template <class Body>
-void by_turns(std::size_t count, Body&& body) {
-    std::size_t i = 0;
-    for (; i + 2 <= count; i += 2) {
-        body.template operator()<Lane::kPosition>(i);
-        body.template operator()<Lane::kValue>(i + 1);
-    }
-    if (i < count) body.template operator()<Lane::kPosition>(i);
 }
 
 /// The gaps of a block, one after the other.
@@ -128,7 +118,7 @@ Result<SwiftReading> read_sparse_positions(ByteReader in, std::size_t element_co
         next = position + 1;
     });
     if (!rans.ok()) return corrupt_swift("its stream ends too early");
-    // They ascend, so the last one speaks for all; 2^24 gaps of 2^25 quotients do not overflow.
+    // They ascend, so the last one speaks for all; 2^24 gaps below 2^31 do not overflow.
     if (next > element_count) return corrupt_swift("a position lies past the end of the block");
     return SwiftReading{&traits, rans, static_cast<unsigned>(single_from), signs, {}};
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "codec/by_turns.hpp"
 #include "codec/step_length.hpp"
 #include "kernel/elements.hpp"
 #include "kernel/kernels.hpp"
@@ -33,17 +34,6 @@ std::byte lowest_bits(const std::uint8_t* eight) {
 
 std::unexpected<Error> corrupt_steps(const char* what) {
     return fail(ErrorKind::kCorrupt, std::string("swift block: ") + what);
-}
-
-/// Calls body<lane>(change) for all of them, the lanes in turn.
-template <class Body>
-void by_turns(std::span<const std::uint32_t> changes, Body&& body) {
-    std::size_t k = 0;
-    for (; k + 2 <= changes.size(); k += 2) {
-        body.template operator()<Lane::kPosition>(changes[k]);
-        body.template operator()<Lane::kValue>(changes[k + 1]);
-    }
-    if (k < changes.size()) body.template operator()<Lane::kPosition>(changes[k]);
 }
 
 }  // namespace
@@ -108,8 +98,10 @@ void SwiftSteps::append_signs(Bytes& out) const {
 
 void SwiftSteps::put_lengths(RansWriter& rans) {
     BinadeStepModel model;
+    const std::span<const std::uint32_t> listed = coded();
     with_element_type(element_bytes_, [&]<class T>(T) {
-        by_turns(coded(), [&]<Lane kLane>(std::uint32_t i) {
+        by_turns(listed.size(), [&]<Lane kLane>(std::size_t k) {
+            const std::uint32_t i = listed[k];
             const std::uint64_t step = load_element<T>(bytes_of_steps(), i);
             put_length<kLane>(rans, model.context(exponents_[i]), (step >> 1) + (step & 1));
         });
@@ -126,6 +118,7 @@ Result<void> SwiftSteps::follow(RansReader rans, unsigned single_from, const std
     list_coded(single_from);
     bool overlong = false;
     BinadeStepModel model;
+    const std::span<const std::uint32_t> listed = coded();
     with_element_type(element_bytes_, [&]<class T>(T) {
         for (std::size_t i = 0; i < count_; i += 8) {
             const auto& eight = kSingleSteps[static_cast<std::uint8_t>(signs[i / 8])];
@@ -133,7 +126,8 @@ Result<void> SwiftSteps::follow(RansReader rans, unsigned single_from, const std
             std::ranges::copy(eight, steps.begin());
             std::memcpy(bytes_of_steps() + i * sizeof(T), steps.data(), sizeof(steps));
         }
-        by_turns(coded(), [&]<Lane kLane>(std::uint32_t i) {
+        by_turns(listed.size(), [&]<Lane kLane>(std::size_t k) {
+            const std::uint32_t i = listed[k];
             std::byte* const step = bytes_of_steps() + i * sizeof(T);
             const std::uint64_t length =
                 take_length<kLane>(rans, model.context(exponents_[i]), sizeof(T) * 8, overlong);
