@@ -7,8 +7,9 @@ namespace wisp {
 /// Positions and both elements there side by side, and how the digest moves, of each word once. In
 /// one loop, since what a position leads to is one line of each part.
 template <class T>
-TouchedSums Detector::list_changes(const Parts& parts, std::span<const std::uint32_t> positions,
-                                   const TensorSeed& seed, std::size_t at, BlockChanges& changes) {
+TouchedSums Detector::append_changes(const Parts& parts, std::span<const std::uint32_t> positions,
+                                     const TensorSeed& seed, std::size_t at,
+                                     BlockChanges& changes) {
     const std::size_t size = parts.old_part.size();
     const std::byte* const old_part = parts.old_part.data();
     const std::byte* const new_part = parts.new_part.data();
@@ -54,7 +55,7 @@ void Detector::add_part(const Parts& parts, const TensorSeed& seed, bool digest_
     changes.old_bits.resize((before + changed) * width);
     changes.new_bits.resize((before + changed) * width);
     found.touched += with_element_type(width, [&]<class T>(T) {
-        return list_changes<T>(parts, {positions_.data(), changed}, seed, before, changes);
+        return append_changes<T>(parts, {positions_.data(), changed}, seed, before, changes);
     });
 }
 

@@ -67,8 +67,9 @@ class Detector {
     void add_part(const Parts& parts, const TensorSeed& seed, bool digest_old,
                   DetectedBlock& found);
     template <class T>
-    static TouchedSums list_changes(const Parts& parts, std::span<const std::uint32_t> positions,
-                                    const TensorSeed& seed, std::size_t at, BlockChanges& changes);
+    static TouchedSums append_changes(const Parts& parts, std::span<const std::uint32_t> positions,
+                                      const TensorSeed& seed, std::size_t at,
+                                      BlockChanges& changes);
     std::vector<std::uint32_t> positions_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/try.hpp"
@@ -54,6 +56,35 @@ void resize(BlockChanges& changes, std::size_t count) {
     changes.new_bits.resize(count * changes.element_bytes);
 }
 
+/// Elements that may be as they were, put into their words by ascending positions; how many were
+/// not. before(word) is asked for each word once, and after(word, bits) told of those that change.
+template <class T, class Before, class After>
+std::uint64_t put_elements(std::span<const std::uint32_t> positions, const std::byte* elements,
+                           const TensorSeed& seed, std::uint64_t first_word, TouchedSums& sums,
+                           Before&& before, After&& after) {
+    constexpr std::uint32_t kPerWord = 8 / sizeof(T);
+    std::uint64_t changed = 0;
+    StateDigest all_before;  // in registers, where sums of somebody else are not
+    StateDigest all_after;
+    for (std::size_t i = 0; i < positions.size();) {
+        const std::uint32_t word = positions[i] / kPerWord;
+        const std::uint64_t old_bits = before(word);
+        std::uint64_t new_bits = old_bits;
+        for (; i < positions.size() && positions[i] / kPerWord == word; ++i) {
+            const T value = load_element<T>(elements, i);
+            changed += static_cast<T>(old_bits >> lane_shift<T>(positions[i])) != value ? 1 : 0;
+            new_bits = with_lane<T>(new_bits, positions[i], value);
+        }
+        // Of a dense block most words are as they were, and are not touched.
+        if (new_bits == old_bits) continue;
+        all_before += mix_word(seed, first_word + word, old_bits);
+        all_after += mix_word(seed, first_word + word, new_bits);
+        after(word, new_bits);
+    }
+    sums = {all_before, all_after};
+    return changed;
+}
+
 /// The words of a block on their way through several deltas. They lie where the block has them, so
 /// that each is found without a search, among room for all that it has.
 template <class T>
@@ -79,28 +110,10 @@ class WordRun {
     /// Puts the new bits in place; how many elements that changes.
     std::uint64_t put(const TouchedBlock::Part& part, const std::vector<std::byte>& bits,
                       const TensorSeed& seed, TouchedSums& sums) {
-        std::uint64_t changed = 0;
-        StateDigest all_before;  // in registers, where sums of somebody else are not
-        StateDigest all_after;
-        for (std::size_t i = 0; i < part.positions.size();) {
-            const std::uint32_t word = part.positions[i] / kPerWord;
-            const std::uint64_t before = now_[word];
-            std::uint64_t after = before;
-            for (; i < part.positions.size() && part.positions[i] / kPerWord == word; ++i) {
-                const T value = load_element<T>(bits.data(), i);
-                changed +=
-                    static_cast<T>(after >> lane_shift<T>(part.positions[i])) != value ? 1 : 0;
-                after = with_lane<T>(after, part.positions[i], value);
-            }
-            // Of a dense block most words are as they were, and are not touched.
-            if (after == before) continue;
-            const std::uint64_t index = block_.range.first_word() + word;
-            all_before += mix_word(seed, index, before);
-            all_after += mix_word(seed, index, after);
-            now_[word] = after;
-        }
-        sums = {all_before, all_after};
-        return changed;
+        return put_elements<T>(
+            part.positions, bits.data(), seed, block_.range.first_word(), sums,
+            [&](std::uint32_t word) { return now_[word]; },
+            [&](std::uint32_t word, std::uint64_t bits_after) { now_[word] = bits_after; });
     }
 
     /// What differs from the words as they were.
@@ -189,21 +202,14 @@ class SinglePart {
 
     /// What it adds to the digests.
     TouchedSums sums(const TensorSeed& seed, std::uint64_t first_word) {
-        // Of a dense block most words are as they were, and are not touched.
         if (!part_.reading.dense_block.empty()) return dense_sums(seed, first_word);
         TouchedMixer mixer(seed, first_word);
-        std::size_t at = 0;
-        std::uint32_t last = ~0U;
+        const std::byte* next = words_;
         for (std::size_t i = 0; i < part_.positions.size(); ++i) {
-            const std::uint32_t word = part_.positions[i] / kPerWord;
             const T value = load_element<T>(changes_.new_bits.data(), i);
-            if (word == last) [[unlikely]] {
-                mixer.last() = with_lane<T>(mixer.last(), part_.positions[i], value);
-                continue;
-            }
-            last = word;
-            const auto before = load_le<std::uint64_t>(words_ + at++ * 8);
-            mixer.add(word, before, with_lane<T>(before, part_.positions[i], value));
+            mixer.add_element(part_.positions[i], value, [&](std::uint32_t) {
+                return load_le<std::uint64_t>(std::exchange(next, next + 8));
+            });
         }
         all_differ_ = true;  // no step is zero
         return mixer.sums();
@@ -230,26 +236,14 @@ class SinglePart {
     static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
 
     TouchedSums dense_sums(const TensorSeed& seed, std::uint64_t first_word) {
-        StateDigest all_before;  // in registers, where sums of a struct that is returned are not
-        StateDigest all_after;
-        std::size_t at = 0;
-        std::size_t changed = 0;
-        for (std::size_t i = 0; i < part_.positions.size(); ++at) {
-            const std::uint32_t word = part_.positions[i] / kPerWord;
-            const auto before = load_le<std::uint64_t>(words_ + at * 8);
-            std::uint64_t after = before;
-            for (; i < part_.positions.size() && part_.positions[i] / kPerWord == word; ++i) {
-                const T value = load_element<T>(changes_.new_bits.data(), i);
-                const unsigned shift = lane_shift<T>(part_.positions[i]);
-                changed += static_cast<T>(before >> shift) != value ? 1 : 0;
-                after = with_lane<T>(after, part_.positions[i], value);
-            }
-            if (after == before) continue;
-            all_before += mix_word(seed, first_word + word, before);
-            all_after += mix_word(seed, first_word + word, after);
-        }
+        TouchedSums sums;
+        const std::byte* next = words_;
+        const std::uint64_t changed = put_elements<T>(
+            part_.positions, changes_.new_bits.data(), seed, first_word, sums,
+            [&](std::uint32_t) { return load_le<std::uint64_t>(std::exchange(next, next + 8)); },
+            [](std::uint32_t, std::uint64_t) {});
         all_differ_ = changed == part_.positions.size();
-        return {all_before, all_after};
+        return sums;
     }
 
     TouchedBlock::Part& part_;

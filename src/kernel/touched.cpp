@@ -25,9 +25,9 @@ class OverlaidWords {
         }
         return bits;
     }
-    static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
 
   private:
+    static constexpr std::uint32_t kPerWord = 8 / sizeof(T);
     const BlockChanges* over_;
     std::size_t next_ = 0;
 };
@@ -35,28 +35,21 @@ class OverlaidWords {
 template <class T>
 TouchedSums touched_sums_of(const OverlaidBlock& old_block, const BlockChanges& changes,
                             const TensorSeed& seed, std::uint64_t first_word) {
-    using Words = OverlaidWords<T>;
     constexpr std::size_t kAhead = 16;
     const auto bytes = old_block.bytes;
-    Words beneath(old_block.beneath);
-    Words overlaid(old_block.over);
+    OverlaidWords<T> beneath(old_block.beneath);
+    OverlaidWords<T> overlaid(old_block.over);
     TouchedMixer mixer(seed, first_word);
-    std::uint32_t last_word = ~0U;
     for (std::size_t i = 0; i < changes.count(); ++i) {
         // The positions are known: what they point at can be on its way before it is needed.
         if (i + kAhead < changes.count()) {
             __builtin_prefetch(bytes.data() + changes.positions[i + kAhead] * sizeof(T));
         }
-        const std::uint32_t word = changes.positions[i] / Words::kPerWord;
         const T value = load_element<T>(changes.new_bits.data(), i);
-        if (word == last_word) [[unlikely]] {
-            mixer.last() = with_lane<T>(mixer.last(), changes.positions[i], value);
-            continue;
-        }
-        last_word = word;
-        const std::uint64_t bare = load_word(bytes.data(), std::size_t{word} * 8, bytes.size());
-        const std::uint64_t before = overlaid.patched(word, beneath.patched(word, bare));
-        mixer.add(word, before, with_lane<T>(before, changes.positions[i], value));
+        mixer.add_element(changes.positions[i], value, [&](std::uint32_t word) {
+            const std::uint64_t bare = load_word(bytes.data(), std::size_t{word} * 8, bytes.size());
+            return overlaid.patched(word, beneath.patched(word, bare));
+        });
     }
     return mixer.sums();
 }

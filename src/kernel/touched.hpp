@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernel/elements.hpp"
 #include "kernel/mix.hpp"
 #include "kernel/overlaid_block.hpp"
 #include "wisp/state.hpp"
@@ -35,8 +36,18 @@ class TouchedMixer {
         before_[count_] = before;
         after_[count_++] = after;
     }
-    /// What the word that was added last becomes.
-    std::uint64_t& last() { return after_[count_ - 1]; }
+    /// One element of a word, by ascending positions. before(word) is asked for each word once.
+    template <class T, class Before>
+    void add_element(std::uint32_t position, T value, Before&& before) {
+        const auto word = static_cast<std::uint32_t>(position / (8 / sizeof(T)));
+        if (word == last_word_) [[unlikely]] {
+            after_[count_ - 1] = with_lane<T>(after_[count_ - 1], position, value);
+            return;
+        }
+        last_word_ = word;
+        const std::uint64_t bits = before(word);
+        add(word, bits, with_lane<T>(bits, position, value));
+    }
     TouchedSums sums() {
         mix();
         return sums_;
@@ -49,6 +60,7 @@ class TouchedMixer {
     const std::uint64_t first_word_;
     TouchedSums sums_;
     std::size_t count_ = 0;
+    std::uint32_t last_word_ = ~0U;  // of add_element()
     std::array<std::uint32_t, kRoom> indices_;
     std::array<std::uint64_t, kRoom> before_;
     std::array<std::uint64_t, kRoom> after_;
