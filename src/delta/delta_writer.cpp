@@ -98,7 +98,8 @@ WrittenBlock DeltaWriter::encode_changes(const BlockRange& range,
     const TensorInfo& tensor = schema_->tensors()[range.tensor];
     if (slices_ > 0) {
         return encode_tiled_changes(tensor, choose_cut(tensor, slices_), range, old_block,
-                                    with_old_bits(changes, old_block, worker), seed, worker);
+                                    with_old_bits(changes, old_block, worker), seed, worker,
+                                    kept_ != nullptr);
     }
     return wisp::encode_changes(codec_, tensor, range, old_block, changes, touched, seed, worker,
                                 kept_ != nullptr || !holds_blocks(codec_));

@@ -65,7 +65,8 @@ class DeltaWriter {
     WrittenBlock encode(const BlockRange& range, std::span<const std::byte> old_block,
                         std::span<const std::byte> new_block, const TensorSeed& seed,
                         WriteWorker& worker) const;
-    /// As encode(), with the changes known already.
+    /// As encode(), with the changes known already. A sliced delta has no use for `touched`: each
+    /// tile has sums of its own.
     WrittenBlock encode_changes(const BlockRange& range, std::span<const std::byte> old_block,
                                 const BlockChanges& changes, const TouchedSums* touched,
                                 const TensorSeed& seed, WriteWorker& worker) const;

@@ -76,8 +76,8 @@ void encode_tile(const Tile& tile, std::span<const std::byte> band, const DtypeT
 
 WrittenBlock encode_tiled_changes(const TensorInfo& tensor, const TensorCut& cut,
                                   const BlockRange& range, std::span<const std::byte> old_block,
-                                  BlockChanges changes, const TensorSeed& seed,
-                                  WriteWorker& worker) {
+                                  const BlockChanges& changes, const TensorSeed& seed,
+                                  WriteWorker& worker, bool keep_changes) {
     WrittenBlock written;
     written.encoded.tensor = range.tensor;
     written.encoded.changed_elements = changes.count();
@@ -111,7 +111,7 @@ WrittenBlock encode_tiled_changes(const TensorInfo& tensor, const TensorCut& cut
         }
         from = to;
     }
-    written.changes = std::move(changes);
+    if (keep_changes) written.changes = changes;
     return written;
 }
 
@@ -181,8 +181,8 @@ WrittenBlock encode_tiles(const TensorInfo& tensor, const TensorCut& cut, const 
     if (cut.strips > 1) {
         worker.detector.detect(old_block, new_block, range, seed, true, worker.found);
         const StateDigest old_state = worker.found.old_state;
-        WrittenBlock written =
-            encode_tiled_changes(tensor, cut, range, old_block, worker.found.changes, seed, worker);
+        WrittenBlock written = encode_tiled_changes(
+            tensor, cut, range, old_block, worker.found.changes, seed, worker, keep_changes);
         written.old_state = old_state;
         return written;
     }

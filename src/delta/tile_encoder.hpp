@@ -18,7 +18,7 @@ WrittenBlock encode_tiles(const TensorInfo& tensor, const TensorCut& cut, const 
 
 WrittenBlock encode_tiled_changes(const TensorInfo& tensor, const TensorCut& cut,
                                   const BlockRange& range, std::span<const std::byte> old_block,
-                                  BlockChanges changes, const TensorSeed& seed,
-                                  WriteWorker& worker);
+                                  const BlockChanges& changes, const TensorSeed& seed,
+                                  WriteWorker& worker, bool keep_changes);
 
 }  // namespace wisp
