@@ -431,24 +431,34 @@ def test_steps_beyond_a_whole_state_that_nobody_switched_to_are_decoded(trainer:
     engine.close()
 
 
+def damage(delta: Path) -> None:
+    """One byte, in the middle of it."""
+    with open(delta, "r+b") as file:
+        file.seek(delta.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
 @pytest.mark.parametrize("engine", [1], indirect=True, ids=["decodes"])
-def test_deltas_that_are_gone_are_made_up_for_by_a_whole_state(
-    trainer: Trainer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("spoil", [Path.unlink, damage])
+def test_deltas_that_are_gone_or_damaged_are_made_up_for_by_a_whole_state(
+    trainer: Trainer, engine: Engine, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
 ) -> None:
-    """A rank that was held up finds nothing of what it was told of."""
+    """A rank that was held up finds nothing of what it was told of, or a disk failed it."""
     engine.switch(trainer.step)
-    real, gone = stage_builder.decoded, []
+    real, spoilt = stage_builder.decoded, []
 
     def decoded(before: Any, schema: Any, moves: Any, *more: Any) -> Any:
-        if not gone:
-            gone.extend(Path(delta) for move in moves for delta in move.deltas)
-            for delta in gone:
-                delta.unlink()
+        if not spoilt:
+            spoilt.extend(Path(delta) for move in moves for delta in move.deltas)
+            for delta in spoilt:
+                spoil(delta)
         return real(before, schema, moves, *more)
 
     monkeypatch.setattr(stage_builder, "decoded", decoded)
     engine.switch(trainer.publish())
-    assert gone and engine.holds(trainer.weights)
+    assert spoilt and engine.holds(trainer.weights)
     engine.switch(trainer.publish())
     assert engine.holds(trainer.weights) and engine.verify() == 0
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
-from ...errors import NotFoundError
+from ...errors import CorruptError, NotFoundError
 from ..feed.feed_files import MappedState, read_move
 from ..feed.feed_link import FeedLink, FeedState
 from ..feed.feed_messages import Move, Part
@@ -25,6 +26,8 @@ from .rank_plan import RankPlan
 from .rank_vote import Served
 
 __all__ = ["StageBuilder"]
+
+_log = logging.getLogger("wisp.engine")
 
 
 class StageBuilder:
@@ -145,7 +148,9 @@ class StageBuilder:
         tied: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         try:
             found = decoded(before, feed.schema, moves, self._label)
-        except NotFoundError as error:
+        except (NotFoundError, CorruptError) as error:
+            # What is damaged can be read no more than what is gone: other moves, or a whole state.
+            _log.warning("%s does without the deltas of the feed: %s", self._label, error)
             raise FileNotFoundError(str(error)) from error
         for name, positions, bits, old in found:
             tied[name] = (positions, bits)
