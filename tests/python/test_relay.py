@@ -464,6 +464,20 @@ def test_deltas_that_are_gone_or_damaged_are_made_up_for_by_a_whole_state(
 
 
 @pytest.mark.parametrize("engine", [1], indirect=True, ids=["decodes"])
+def test_a_delta_of_the_backlog_that_is_gone_holds_up_no_step(
+    trainer: Trainer, engine: Engine
+) -> None:
+    """All ranks have staged it already."""
+    engine.switch(trainer.step)
+    engine.ranks[0].staged(trainer.publish())
+    for delta in handed(engine.link):
+        delta.unlink(missing_ok=True)
+    engine.ranks[0].staged(trainer.publish())
+    engine.switch(trainer.publish())
+    assert engine.holds(trainer.weights) and engine.verify() == 0
+
+
+@pytest.mark.parametrize("engine", [1], indirect=True, ids=["decodes"])
 def test_deltas_that_all_ranks_serve_are_removed(trainer: Trainer, engine: Engine) -> None:
     engine.switch(trainer.step)
     seen: set[Path] = set()

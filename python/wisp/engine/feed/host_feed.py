@@ -155,11 +155,12 @@ class Feed:
                 shared.handed,
             )  # fmt: skip
             self._moves.add(move)
-            self._moves.trim(None if shared.relay else shared.size, self._ranks)
             if shared.file == self._told_file:
                 self._tell(Moved(self._at, move, self._status))
             else:
                 self._tell(self._snapshot())  # other tensors are kept than before
+            # Last, so that whatever fails here leaves no move untold.
+            self._moves.trim(None if shared.relay else shared.size, self._ranks)
         shared.release(True)
         for left in self._folder.glob("left-*.safetensors"):
             left.unlink()

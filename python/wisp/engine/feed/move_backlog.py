@@ -20,6 +20,7 @@ class MoveBacklog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._moves: list[Move] = []
+        self._sizes: list[int] = []  # of each, when it came: others may remove files of scratch
 
     def all(self) -> tuple[Move, ...]:
         """As readers are told of them."""
@@ -28,6 +29,7 @@ class MoveBacklog:
     def add(self, move: Move) -> None:
         """The newest."""
         self._moves.append(move)
+        self._sizes.append(sum(_size_of(path) for path in self._files(move)))
 
     def forget(self) -> None:
         """They lead nowhere any more."""
@@ -43,28 +45,29 @@ class MoveBacklog:
             self._trim_relayed(ranks)
             return
         allowed = max(_BYTES, state_bytes // 2)
-        while len(self._moves) > 1 and (len(self._moves) > _MOST or self._size() > allowed):
+        while len(self._moves) > 1 and (len(self._moves) > _MOST or sum(self._sizes) > allowed):
             self._drop_oldest()
 
     def _trim_relayed(self, ranks: RankTable) -> None:
         """What all ranks serve already is of no use; what they have staged they can extend."""
         while len(self._moves) > 1:
             later = {move.state for move in self._moves}
-            size = self._size() - self._size_of(self._moves[-1])
-            full = len(self._moves) > _MOST or size > _RELAYED_BYTES
+            full = len(self._moves) > _MOST or sum(self._sizes[:-1]) > _RELAYED_BYTES
             if not full and not ranks.all_past(later, served=True):
                 return
             self._drop_oldest()
-
-    def _size(self) -> int:
-        return sum(self._size_of(move) for move in self._moves)
-
-    def _size_of(self, move: Move) -> int:
-        return sum(path.stat().st_size for path in self._files(move))
 
     def _files(self, move: Move) -> list[Path]:
         return [Path(delta) for delta in move.deltas] or [self._folder / move.file]
 
     def _drop_oldest(self) -> None:
+        del self._sizes[0]
         for path in self._files(self._moves.pop(0)):
             path.unlink(missing_ok=True)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
