@@ -37,6 +37,8 @@ EXTRA = {"doubled": (16, 16), "absent": (8, 8), "wide": (8, 8)}
 
 
 class Trainer:
+    scratch: str | None = None  #: of the engines' feed
+
     def __init__(
         self, folder: Path, *, extra: bool = False, scale: int = 1, codec: str = "swift"
     ) -> None:
@@ -81,7 +83,7 @@ class Rank:
         self.model.register_buffer("twice", torch.zeros(96, 64, dtype=BF16))
         self.has_twin = trainer.weights["rows"].shape[0] == 96
         self.load(trainer.initial.items())
-        settings = FeedSettings(str(trainer.run), poll=0.2, base=str(trainer.served))
+        settings = FeedSettings(str(trainer.run), poll=0.2, base=str(trainer.served), scratch=trainer.scratch)
         self.follower = RankFollower(
             FeedLink(settings), self.model, self.load, label=f"{name}{trainer.served}/{rank}",
             checkpoint=str(trainer.served), peers=ranks,
@@ -485,6 +487,36 @@ def test_deltas_that_all_ranks_serve_are_removed(trainer: Trainer, engine: Engin
         engine.switch(trainer.publish())
         seen |= set(handed(engine.link))
     assert len(seen) == 4 and sum(path.exists() for path in seen) <= 2
+
+
+@pytest.mark.parametrize("scratch", [None, "scratch"])
+def test_a_feed_leaves_no_deltas_behind(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch: str | None
+) -> None:
+    """Neither one that ends nor, once the next has begun, one that was killed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    trainer.scratch = scratch and str(tmp_path / scratch)
+
+    def left() -> set[Path]:
+        return set(Path(trainer.scratch or temporary).rglob("handed-*"))
+
+    engine = Engine(trainer, ranks=1)
+    engine.switch(trainer.step)
+    for _ in range(3):
+        engine.ranks[0].staged(trainer.publish())
+    assert len(left()) == 3
+    pid = engine.link.known.pid
+    os.kill(pid, signal.SIGKILL)
+    engine.switch(trainer.publish())
+    assert engine.link.known.pid != pid and left() <= set(handed(engine.link))
+    engine.ranks[0].staged(trainer.publish())
+    assert left()
+    feed = engine.link._feed
+    engine.close()
+    assert feed is not None and feed.wait(TIMEOUT) == 0
+    assert not left() and not any(temporary.iterdir())
 
 
 STOPPED = """

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["clear", "remove_all", "sweep"]
+__all__ = ["clear", "make_scratch", "remove_all", "sweep"]
 
 _ABANDONED = 600.0  # seconds since the last write of a feed that was killed
 _OF_STEPS = ("move-*", ".move-*", "gather-*", "kept-*", "feed.sock")
 _STATES = ("state-*", "left-*")
+_SCRATCH = "scratch"  # a link to a folder on disk
+
+
+def make_scratch(folder: Path) -> Path:
+    """A folder on disk for all that is temporary; it goes when the rest does."""
+    made = tempfile.mkdtemp(prefix="wisp-feed-")
+    (folder / _SCRATCH).symlink_to(made)
+    return Path(made)
 
 
 def clear(folder: Path) -> None:
@@ -43,3 +53,7 @@ def _remove(folder: Path, *patterns: str) -> None:
     for pattern in patterns:
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
+    scratch = folder / _SCRATCH
+    if scratch.is_symlink():
+        shutil.rmtree(scratch.readlink(), ignore_errors=True)
+        scratch.unlink()

@@ -33,6 +33,8 @@ def main() -> int:
     feed_leftovers.clear(folder)
     with contextlib.suppress(OSError):
         feed_leftovers.sweep(folder.parent)
+    # What the library has there it removes itself, unless this process is killed.
+    os.environ["TMPDIR"] = str(feed_leftovers.make_scratch(folder))
     feed = Feed(folder, settings)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / ".feed.sock"))

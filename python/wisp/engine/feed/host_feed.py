@@ -210,9 +210,11 @@ class Feed:
                 threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
         with contextlib.suppress(Exception):
             if self._follower is not None:
-                self._follower.stop()
-        if isinstance(self._shared, RelayState):
-            self._shared.close()
+                self._follower.close()
+        with self._lock:
+            self._moves.forget()
+            if isinstance(self._shared, RelayState):
+                self._shared.close()
         self._beats.beat(everybody=False)  # those that have gone
 
     def _is_lonely(self) -> bool:
@@ -229,11 +231,9 @@ class Feed:
             reader.tell(line_of(self._snapshot()))
             self._readers.add(reader)
             self._had_readers = True
-        try:
+        with contextlib.suppress(OSError, ValueError):
             for line in connection.makefile("rb"):
                 self._take_message(reader, parse_reader_message(line))
-        except (OSError, ValueError):
-            pass
         with self._lock:
             self._readers.discard(reader)
             if self._speakers.get(reader.label) is reader:
@@ -339,9 +339,9 @@ class Feed:
                 self._choose_keeper()
             if self._follower is None:
                 self._follower = self._make_follower()
+            self._follower.start()
         except Error as error:
             return error
-        self._follower.start()
         self._follower.join()
         return self._follower.error
 
