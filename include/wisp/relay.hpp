@@ -61,7 +61,7 @@ Result<std::unique_ptr<Replica>> open_relay_replica(RelayReplicaOptions options)
 
 /// What consecutive deltas of the codec swift change of weights that are at state `from` once what
 /// is staged lies over them: proven, and proven to lead to `to`. kWrongBase: somebody else wrote to
-/// that memory, which is `whose`.
+/// that memory, which is `whose`. kCorrupt: it is the deltas that are wrong.
 Result<std::vector<MovedBlock>> decode_staged(const StagedWeights& weights,
                                               const std::vector<std::filesystem::path>& deltas,
                                               const StateDigest& from, const StateDigest& to,

@@ -50,7 +50,12 @@ Result<ApplyReport> prove(const DeltaChain& chain, const Weights& base, const St
             }
             return {};
         });
-    if (!proven && staged != nullptr) return std::unexpected(std::move(proven).error());
+    if (!proven && staged != nullptr) {
+        // The seal holds, so it is the old bits that make no sense.
+        Error error = std::move(proven).error();
+        if (error.kind == ErrorKind::kCorrupt) error.kind = ErrorKind::kWrongBase;
+        return std::unexpected(std::move(error));
+    }
     if (!proven) return std::unexpected(chain.explain(std::move(proven).error(), base, threads));
     WISP_ASSIGN(const DeltaChain::Proof proof, chain.prove(known, sums));
     ApplyReport report;

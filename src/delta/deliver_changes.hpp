@@ -40,8 +40,8 @@ Result<ApplyReport> deliver_changes(const Weights& base, const StateDigest& know
                                     std::uint64_t keep_bytes = limits::kChangeBufferBytes);
 
 /// The same over weights that are at state `known` once what is staged lies over them; all changes
-/// are kept, however many there are. A proof that fails is not explained: nobody but their holder
-/// knows whether these weights are what they should be.
+/// are kept, however many there are. kWrongBase: these weights are not what the deltas were made
+/// from; kCorrupt: they are, and yet the deltas do not lead where they say.
 Result<std::vector<MovedBlock>> staged_changes(const StagedWeights& base, const DeltaChain& chain,
                                                const StateDigest& known, unsigned threads);
 

@@ -241,7 +241,7 @@ Result<std::vector<MovedBlock>> decode_staged(const StagedWeights& weights,
                                                      to_text(from), to_text(to)));
     }
     auto changes = staged_changes(weights, chain, from, threads);
-    if (!changes && is_foreign(changes.error())) {
+    if (!changes && changes.error().kind == ErrorKind::kWrongBase) {
         const std::uint64_t step = chain.delta(chain.size() - 1).facts().step;
         return fail(ErrorKind::kWrongBase, foreign_memory(step, changes.error().text, whose));
     }

@@ -6,7 +6,10 @@
 #include <cstring>
 #include <map>
 
+#include "base/bytes.hpp"
+#include "base/sha256.hpp"
 #include "checkpoint_steps.hpp"
+#include "delta/delta_layout.hpp"
 #include "doubles/memory_store.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
@@ -66,6 +69,20 @@ class StagingHolder : public StagedWeights {
     std::vector<Bytes> tensors_;
     std::map<std::pair<std::size_t, std::uint64_t>, BlockChanges> staged_;
 };
+
+/// The delta says that it leads to `result`, under a seal that holds.
+void reseal(const std::filesystem::path& delta, const StateDigest& result) {
+    Bytes file = read_bytes(delta);
+    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+    const std::string said = to_text(result);
+    const std::size_t at = text.find(kResultKey) + kResultKey.size() + 3;
+    std::memcpy(file.data() + at, said.data(), said.size());
+    const std::span<const std::byte> all(file);
+    const std::size_t data = 8 + load_le<std::uint64_t>(file.data());
+    const std::string seal = seal_text(all.first(data), sha256(all.subspan(data)));
+    std::memcpy(file.data() + kSealOffset, seal.data(), seal.size());
+    write_bytes(delta, file);
+}
 
 class HandedDeltas : public ::testing::Test {
   protected:
@@ -136,6 +153,20 @@ TEST_F(HandedDeltas, RefuseMemoryThatSomebodyElseWroteToAndNameIt) {
     EXPECT_EQ(outcome_of(refused), "wrong_base");
     EXPECT_NE(text_of(refused).find("the old values came from rank 7"), std::string::npos)
         << text_of(refused);
+}
+
+TEST_F(HandedDeltas, AreCorruptWhereTheyLeadElsewhereThanTheySayFromMemoryThatIsRight) {
+    const auto delta = steps_.delta(0, 1, Codec::kSwift);
+    reseal(delta, steps_.digest(2));
+    const auto decode_it = [&](const StagingHolder& over) {
+        return decode_staged(over, {delta}, steps_.digest(0), steps_.digest(2), "rank 7");
+    };
+    StagingHolder held = holder(0);
+    const auto wrong = decode_it(held);
+    EXPECT_EQ(outcome_of(wrong), "corrupt");
+    EXPECT_EQ(text_of(wrong).find("rank 7"), std::string::npos) << text_of(wrong);
+    for (std::byte& byte : held.tensor(0)) byte ^= std::byte{1};
+    EXPECT_EQ(outcome_of(decode_it(held)), "wrong_base");
 }
 
 TEST_F(HandedDeltas, RefuseOtherStatesThanTheyLeadBetween) {
