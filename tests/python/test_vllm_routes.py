@@ -348,6 +348,42 @@ def test_who_asks_while_a_note_is_taken_in_waits_for_it(
     assert told[0]["initialized"] and told[0]["staged"] == 2
 
 
+@pytest.mark.parametrize("ask", ["ready", "wait_status"])
+def test_who_waits_goes_on_at_the_new_link_when_what_is_followed_changes(
+    two: Served, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """As another request's POST /wisp/init does. A closed link returns from every wait at once."""
+    links: list[ScriptedLink] = []
+    staged = ScriptedLink.shown.ranks
+    ScriptedLink.shown = replace(ScriptedLink.shown, ranks={})
+
+    class ClosedLink(ScriptedLink):
+        def __init__(self, settings: Any, *, starts: bool = True) -> None:
+            super().__init__(settings, starts=starts)
+            self.waits, self.closed = 0, False
+            links.append(self)
+
+        def wait(self, ready: Any, timeout: float | None) -> FeedState | None:
+            self.waits += 1
+            if len(links) == 1:
+                identity.note_engine({"run": "s3://bucket/run", "allow_unused": ["x"]})
+                assert coordinator.info() is not None  # of another thread
+            else:
+                ScriptedLink.shown = replace(ScriptedLink.shown, ranks=staged)
+            return None if self.closed else super().wait(ready, timeout)
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(update_coordinator, "FeedLink", ClosedLink)
+    coordinator = update_coordinator.UpdateCoordinator(config_of(2))
+    if ask == "ready":
+        assert coordinator.ready(2, 20).step == 2
+    else:
+        assert coordinator.wait_status(2, 20)["staged"] == 2
+    assert [link.closed for link in links] == [True, False] and links[0].waits <= 2
+
+
 def test_an_engine_that_breaks_is_named(two: Served) -> None:
     def answer(number: int, *_: Any) -> dict[str, Any]:
         if number == 1:

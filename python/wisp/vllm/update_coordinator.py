@@ -148,13 +148,14 @@ class UpdateCoordinator:
         """The status once the step is staged or served, or when the time is up."""
         end = time.monotonic() + timeout
         while True:
-            followed = self._following()
-            if followed is not None:
-                followed[1].wait(lambda f: _has(self._over(f), step), end - time.monotonic())
+            followed = self._following()  # anew: who asks at the same time may have closed the link
+            left = end - time.monotonic()
+            if followed is None:
+                time.sleep(min(0.05, max(0.0, left)))
+            elif followed[1].wait(lambda f: _has(self._over(f), step), left) is not None:
                 return self.status()
             if time.monotonic() >= end:
                 return self.status()
-            time.sleep(min(0.05, max(0.0, end - time.monotonic())))
 
     def ready(self, step: int | None, timeout: float) -> UpdateTarget:
         """Waits until every rank has staged `step`, or the newest (None).
@@ -164,12 +165,15 @@ class UpdateCoordinator:
         """
         if step is not None and step < 0:
             raise ValueError(f"steps are numbered from 0 on, and {step} is none")
-        link = self._required()
         end = time.monotonic() + timeout
-        link.look()
-        seen = link.wait(lambda f: f.connected, min(timeout, 30.0))
-        passes = seen.status.passes if seen else 0
+        link: FeedLink | None = None
+        passes = 0
         while True:
+            known, link = link, self._required()
+            if link is not known:  # what is followed may change meanwhile, which closes the link
+                link.look()
+                seen = link.wait(lambda f: f.connected, min(end - time.monotonic(), 30.0))
+                passes = seen.status.passes if seen else 0
             feed = link.known
             over = self._over(feed)
             looked = feed.status.passes >= passes + 2
@@ -307,11 +311,6 @@ class UpdateCoordinator:
         for kind, names in over.uncovered.items() if over else ():
             if names and kind != "ignored":
                 _log.warning("%s, as was allowed: %s", kind, listed(names))
-
-    def close(self) -> None:
-        """Lets go of the feed."""
-        with self._noting:
-            self._let_go()
 
 
 def _refusal(key: str, answers: list[Answer], refused: list[Answer]) -> Error:
