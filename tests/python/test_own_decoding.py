@@ -12,17 +12,22 @@ import wisp
 from wisp import _native
 
 COUNT = 256
-SCHEMA = [("w", "BF16", (COUNT,))]
+BLOCK = 1 << 20  #: elements; a tensor of more is decoded in several pieces
+Step = tuple[list[str], str, str, np.ndarray, np.ndarray]
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> tuple[list[str], str, str, np.ndarray, np.ndarray]:
+def step(tmp_path: Path) -> Step:
     """A delta, the states around it, and the weights before and after."""
-    from safetensors.numpy import save_file
-
     before = np.arange(COUNT, dtype=np.uint16) + 0x3F80
     after = before.copy()
     after[::9] += 1
+    return delta_between(tmp_path, before, after)
+
+
+def delta_between(tmp_path: Path, before: np.ndarray, after: np.ndarray) -> Step:
+    from safetensors.numpy import save_file
+
     for name, weights in (("a", before), ("b", after)):
         path = tmp_path / f"{name}.safetensors"
         save_file({"w": weights}, path)
@@ -37,7 +42,8 @@ def step(tmp_path: Path) -> tuple[list[str], str, str, np.ndarray, np.ndarray]:
 def decode(memory: Any, first: int, step: Any, *staged: Any) -> _native.DecodedChanges:
     deltas, base, result, _, _ = step
     over = staged or (None, None, None)
-    return _native.decode_staged(SCHEMA, [(memory, first, *over)], deltas, base, result, "rank 7")
+    schema = [("w", "BF16", step[3].shape)]
+    return _native.decode_staged(schema, [(memory, first, *over)], deltas, base, result, "rank 7")
 
 
 def test_a_tensor_is_decoded_where_it_lies(step: Any) -> None:
@@ -60,6 +66,34 @@ def test_what_is_staged_lies_over_it(step: Any) -> None:
     assert decode(memory, 5, step, offsets, fresh, old).tensors
     with pytest.raises(wisp.WrongBaseError, match="came from rank 7: somebody else wrote"):
         decode(memory, 5, step)
+
+
+@pytest.mark.parametrize("places", [np.uint32, np.int64])
+def test_of_a_tensor_of_several_blocks_each_is_found_in_its_place(
+    tmp_path: Path, places: Any
+) -> None:
+    rng = np.random.default_rng(3)
+    before = rng.integers(0x3F00, 0x4000, BLOCK + 300, np.uint16)
+    after = before.copy()
+    changed = np.array([7, 4711, BLOCK - 1, BLOCK, BLOCK + 5, BLOCK + 299])
+    after[changed] += 1
+    # Memory is what it was some steps ago. Staged lies what leads from there to `before`: under
+    # changes and beside them, in both blocks, and of tensors around this one.
+    first = 5
+    memory = np.concatenate([np.zeros(first, np.uint16), before, np.zeros(3, np.uint16)])
+    within = np.array([7, 8, BLOCK - 2, BLOCK - 1, BLOCK, BLOCK + 5, BLOCK + 6])
+    memory[first + within] ^= 0x15
+    offsets = np.concatenate([[2], first + within, [first + len(before) + 1]])
+    fresh = np.concatenate([[1], before[within], [1]]).astype(np.uint16)
+    step = delta_between(tmp_path, before, after)
+    found = decode(memory, first, step, offsets, fresh, memory[offsets])
+    room = [np.empty(len(changed), kind) for kind in (places, np.uint16, np.uint16)]
+    found.take([room])
+    assert found.tensors == [("w", len(changed))] and room[0].tolist() == changed.tolist()
+    assert np.array_equal(room[1], after[changed]) and np.array_equal(room[2], before[changed])
+    without = offsets != first + BLOCK + 5  # in the second block
+    with pytest.raises(wisp.WrongBaseError, match="rank 7"):
+        decode(memory, first, step, *(a[without] for a in (offsets, fresh, memory[offsets])))
 
 
 @pytest.mark.parametrize("first", [-1, 1, 1 << 62])
