@@ -116,6 +116,7 @@ class DecodedChanges {
 
     /// Into [(positions as u32, or i64, new bits, old bits), …], one for each of tensors(). Once.
     void take(nb::iterable room) {
+        if (is_taken_) raise(Error{ErrorKind::kInvalid, "what is decoded is taken once"});
         std::deque<Columns> columns;
         for (const nb::handle entry : room) columns.emplace_back(entry);
         if (columns.size() != tensors_.size()) {
@@ -130,6 +131,7 @@ class DecodedChanges {
                 raise(Error{ErrorKind::kInvalid, "there is less room than there are changes"});
             }
         }
+        is_taken_ = true;  // before another thread may come
         const Unlocked unlocked;
         for_each_job(blocks_.size(), [&](std::size_t i) {
             MovedBlock& block = blocks_[i];
@@ -171,6 +173,7 @@ class DecodedChanges {
     std::vector<std::size_t> at_;         // of each block: its first change among its tensor's
     std::vector<std::pair<std::string, std::size_t>> tensors_;
     std::size_t last_ = 0;
+    bool is_taken_ = false;
 };
 
 }  // namespace

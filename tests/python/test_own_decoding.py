@@ -115,3 +115,12 @@ def test_room_that_does_not_fit_is_refused(step: Any) -> None:
         found.take([columns])
     with pytest.raises(wisp.InvalidError, match="other tensors"):
         found.take([])
+
+
+def test_what_is_decoded_is_taken_once(step: Any) -> None:
+    found = decode(step[3], 0, step)
+    count = found.tensors[0][1]
+    columns = [np.empty(count, kind) for kind in (np.uint32, np.uint16, np.uint16)]
+    found.take([columns])
+    with pytest.raises(wisp.InvalidError, match="taken once"):
+        found.take([columns])
