@@ -37,10 +37,10 @@ class StageBuilder:
         self._link = link
         self._plans = plans
         self._label = label
-        self._times: dict[str, float] = {}
+        self._times: dict[str, float] = {}  # of the try under way, or of the last one
 
     def take_times(self) -> dict[str, float]:
-        """When phases ended that this rank saw to itself, since it was asked."""
+        """When phases of the last stage ended that this rank saw to itself."""
         times, self._times = self._times, {}
         return times
 
@@ -116,6 +116,7 @@ class StageBuilder:
         return total + stage.seal().elements
 
     def _put_whole(self, stage: Stage, state: MappedState | WholeState) -> None:
+        self._times.clear()
         check_twins(self._plans.coverage.twins, state.bits)
         for name in stage.plan.pieces:
             stage.put_whole(name, _signed(state.bits(name)))
@@ -130,6 +131,7 @@ class StageBuilder:
         None: some of it needs a state that has moved on, or that the feed does not keep.
         from_memory: the moves begin where memory and `stage` are.
         """
+        self._times.clear()
         for is_handed, run in itertools.groupby(moves, lambda move: bool(move.deltas)):
             if is_handed:
                 stage = self._put_decoded(Stage.beyond(stage.seal()), stage, feed, list(run))
