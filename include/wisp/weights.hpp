@@ -29,7 +29,8 @@ class Weights {
 /// Weights with changes that lie beside them, not written yet.
 class StagedWeights : public Weights {
   public:
-    /// What lies over `count` elements; replaces `into`, whose positions count from the first.
+    /// What lies over `count` elements; replaces `into`, whose positions count from the first. Of
+    /// bits only the new ones are read; the old ones may be left out.
     virtual void staged(std::size_t tensor, std::uint64_t first_element, std::uint64_t count,
                         BlockChanges& into) const = 0;
 };

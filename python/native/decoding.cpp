@@ -27,13 +27,11 @@ class RankTensor {
           first_(nb::cast<std::int64_t>(entry[1])),
           offsets_(entry[2], false),
           fresh_(entry[3], false),
-          before_(entry[4], false),
           width_(traits_of(info.dtype).element_bytes),
           count_(static_cast<std::int64_t>(element_count_of(info))) {
         const auto held = static_cast<std::int64_t>(memory_.size() / width_);
         const std::size_t staged = offsets_.size() / 8 * width_;
-        if (first_ < 0 || count_ > held || first_ > held - count_ || fresh_.size() != staged ||
-            before_.size() != staged) {
+        if (first_ < 0 || count_ > held || first_ > held - count_ || fresh_.size() != staged) {
             raise(Error{ErrorKind::kInvalid, "a tensor does not lie in the memory named for it"});
         }
     }
@@ -57,9 +55,7 @@ class RankTensor {
         const auto at = static_cast<std::size_t>(first - offsets.begin()) * width_;
         const auto bytes = static_cast<std::size_t>(past - first) * width_;
         const auto fresh = fresh_.as<const std::byte>().subspan(at, bytes);
-        const auto before = before_.as<const std::byte>().subspan(at, bytes);
         into.new_bits.assign(fresh.begin(), fresh.end());
-        into.old_bits.assign(before.begin(), before.end());
     }
 
   private:
@@ -67,7 +63,6 @@ class RankTensor {
     std::int64_t first_;  // in it
     ElementBuffer offsets_;
     ElementBuffer fresh_;
-    ElementBuffer before_;
     std::size_t width_;
     std::int64_t count_;
 };
@@ -202,7 +197,7 @@ void bind_decoding(nb::module_& module) {
         nb::sig("def decode_staged(schema: Sequence[object], tensors: Iterable[object], "
                 "deltas: Sequence[str], base: str, result: str, whose: str) -> DecodedChanges"),
         "Proves the deltas over tensors that are (memory, where in it the tensor begins, staged "
-        "offsets, staged bits, bits before those) each, in the order of the schema.");
+        "offsets, staged bits) each, in the order of the schema.");
 }
 
 }  // namespace wisp::python

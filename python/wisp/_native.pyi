@@ -691,7 +691,7 @@ class DecodedChanges:
 
 def decode_staged(schema: Sequence[object], tensors: Iterable[object], deltas: Sequence[str], base: str, result: str, whose: str) -> DecodedChanges:
     """
-    Proves the deltas over tensors that are (memory, where in it the tensor begins, staged offsets, staged bits, bits before those) each, in the order of the schema.
+    Proves the deltas over tensors that are (memory, where in it the tensor begins, staged offsets, staged bits) each, in the order of the schema.
     """
 
 class PieceMap:

@@ -32,6 +32,7 @@ class StagingHolder : public StagedWeights {
                 BlockChanges& into) const override {
         const auto found = staged_.find({tensor, first_element});
         into = found == staged_.end() ? BlockChanges() : found->second;
+        into.old_bits.clear();  // which nobody needs
     }
 
     /// What the deltas change lies over the weights from here on.

@@ -78,10 +78,9 @@ def _memory(before: Stage, name: str, whole: dict[int, np.ndarray]) -> object:
     if before.has_rows(index):
         if index not in whole:
             whole[index] = before.after(index).numpy()
-        return whole[index], piece.target_offset, None, None, None
+        return whole[index], piece.target_offset, None, None
     flat = before.plan.targets[index].flat.numpy()
     staged = before.staged(index)
     if staged is None:
-        return flat, piece.target_offset, None, None, None
-    over = (staged.offsets.numpy(), staged.new.numpy(), staged.old.numpy())
-    return flat, piece.target_offset, *over
+        return flat, piece.target_offset, None, None
+    return flat, piece.target_offset, staged.offsets.numpy(), staged.new.numpy()
