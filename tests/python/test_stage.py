@@ -249,3 +249,16 @@ def test_memory_is_used_again_when_nothing_lies_in_it_any_more() -> None:
     del again
     assert room.Room(size // 4).take(8, np.dtype(np.uint8)).ctypes.data != address
     assert room.Room(2 * size).take(8, np.dtype(np.uint8)).ctypes.data != address
+
+
+def test_memory_of_a_rare_size_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 1 << 20
+    monkeypatch.setattr(room, "_LARGEST", size)
+    room._spare.clear()
+    kept = room.Room(size + 1).take(8, np.dtype(np.uint8))
+    kept[:] = 7
+    assert kept.tolist() == [7] * 8
+    del kept
+    assert not room._spare
+    room.Room(size // 2)
+    assert len(room._spare) == 1

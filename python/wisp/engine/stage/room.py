@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = ["Room"]
 
+_LARGEST = 256 << 20  # bytes of what is kept: a burst of steps or a whole state takes far more
 #: What no array lies in any more: what one step was decoded into, and what it was staged in.
 _spare: deque[np.ndarray] = deque(maxlen=2)
 
@@ -49,5 +50,6 @@ def _lend(size: int) -> np.ndarray:
     # By way of a memoryview, arrays that are cut from `lent` refer to it and not to `memory`: so it
     # goes when the last of them does, and not before.
     lent = np.frombuffer(memory.data, np.uint8)
-    weakref.finalize(lent, _spare.append, memory).atexit = False
+    if memory.size <= _LARGEST:
+        weakref.finalize(lent, _spare.append, memory).atexit = False
     return lent
