@@ -46,7 +46,7 @@ def decoded(
     """(name, positions, new and old bits as unsigned integers) of consecutive moves together.
 
     before: what leads from memory to where they begin. WrongBaseError: somebody else wrote to
-    memory; NotFoundError: the feed has let the deltas go.
+    memory; NotFoundError: the feed has let the deltas go; CorruptError: they are damaged, or wrong.
     """
     whole: dict[int, np.ndarray] = {}  # targets of which rows are staged
     found = _native.decode_staged(
@@ -57,6 +57,7 @@ def decoded(
         moves[-1].state,
         f"the memory of rank {label}",
     )
+    whole.clear()  # before there is room for what was found
     entries = {entry[0]: entry for entry in schema}
     kinds = []
     for name, count in found.tensors:
