@@ -1,8 +1,9 @@
 // A replica without weights: another process holds them, and is asked for what a step touches.
 //
 // Deltas of the codec swift name their positions without a base, and their values follow from the
-// old bits at those positions. So a follower for engines that hold the weights in their own
-// memory fetches, decodes and proves every step, and keeps what is in proportion to the changes.
+// old bits at those positions. So a follower for engines that hold the weights in their own memory
+// fetches and verifies every step, and keeps what is in proportion to the changes. It decodes and
+// proves the step as well, or hands the deltas to holders that do so over what they hold.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 """Follows a run for all engine ranks of a host, in a process of its own (`feed_process`).
 
-It fetches, verifies, decodes and proves every step once, and tells its readers of each move
-(`feed_messages`), over a Unix socket that only its user can reach. The newest state it keeps in
-shared memory (`shared_state`), unless the run's deltas are swift: then the ranks have it
-(`relay_state`). It starts with the first reader (`feed_link`) and ends when the last one is
+It fetches and verifies every step once, decodes and proves it unless the ranks do, and tells its
+readers of each move (`feed_messages`), over a Unix socket that only its user can reach. The newest
+state it keeps in shared memory (`shared_state`), unless the run's deltas are swift: then the ranks
+have it (`relay_state`). It starts with the first reader (`feed_link`) and ends when the last one is
 gone.
 """
 
