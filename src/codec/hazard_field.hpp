@@ -87,13 +87,11 @@ class HazardField {
     static constexpr std::size_t kChunk = 4096;
     static constexpr std::size_t kGroups = kChunk / 64;
     static constexpr std::size_t kLook = 8;  // groups looked at together
-
     static constexpr std::size_t kLineBytes = 64;
     static constexpr std::size_t kMostLinesEach = 16;  // more do not come while one change is found
 
-    /// While positions are looked for, no memory is read, and hardware reads ahead only while it
-    /// is: so each of them asks for as much of what comes behind the chunk as lies between two
-    /// changes.
+    /// Hardware reads ahead only while memory is read, which looking for positions does not: so
+    /// each of them asks for as much of what comes behind the chunk as lies between two changes.
     void ask_ahead() {
         const std::size_t first = (chunk_first_ + kChunk) * element_bytes_ / kLineBytes;
         const std::size_t last = first + 2 * kChunk * element_bytes_ / kLineBytes;
