@@ -18,8 +18,9 @@ struct DetectedBlock {
     StateDigest old_state;  // of the whole old block; zero unless asked for
 };
 
-/// What was compared is read again at the changes; in parts of this size it is still in cache.
-inline constexpr std::size_t kDetectElements = 1U << 15;
+/// What was compared is read again at the changes; in parts of this size it is still in the nearest
+/// cache, and memory goes on bringing what the scan has asked for meanwhile.
+inline constexpr std::size_t kDetectElements = 1U << 13;
 
 /// One per thread: it keeps its buffer between blocks.
 class Detector {
