@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
 from vllm_server import ENVIRONMENT
+
+with contextlib.suppress(ImportError):  # tests that import this are skipped without torch
+    import plain_convolutions  # noqa: F401  # before vLLM, which chooses its build as it is loaded
 
 os.environ.update(ENVIRONMENT)
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -19,7 +23,6 @@ class Engine:
     """vllm.LLM of a folder; with `run`, it follows that."""
 
     def __init__(self, folder: Path, run: Any = None, **options: Any) -> None:
-        import plain_convolutions  # noqa: F401
         from vllm import LLM
 
         if run is not None:
