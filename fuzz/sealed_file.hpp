@@ -7,19 +7,9 @@
 #include "base/deflate.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "delta/delta_layout.hpp"
+#include "repaired_seal.hpp"
 
 namespace wisp::fuzz {
-
-/// Writes the right seal into `file` if it has the place for one.
-inline void repair_seal(Bytes& file) {
-    if (file.size() < kSealOffset + kSealDigits) return;
-    const auto header_bytes = load_le<std::uint64_t>(file.data());
-    if (header_bytes > file.size() - 8 || header_bytes + 8 < kSealOffset + kSealDigits) return;
-    const std::span<const std::byte> all = file;
-    const auto data_offset = static_cast<std::size_t>(header_bytes + 8);
-    const std::string seal = seal_text(all.first(data_offset), sha256(all.subspan(data_offset)));
-    std::memcpy(file.data() + kSealOffset, seal.data(), kSealDigits);
-}
 
 inline Bytes sealed_file(const std::vector<SafetensorsEntry>& entries, Metadata metadata,
                          std::span<const std::byte> data) {

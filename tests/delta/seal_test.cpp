@@ -2,6 +2,7 @@
 
 #include "base/sha256.hpp"
 #include "delta/verified_delta.hpp"
+#include "repaired_seal.hpp"
 #include "temp_checkpoints.hpp"
 #include "wisp/delta.hpp"
 
@@ -101,9 +102,8 @@ Bytes compact_with(Metadata changed) {
         write_safetensors_header({{{"wisp.blocks", Dtype::kU8, {0}}, 0, 0},
                                   {{"wisp.directory", Dtype::kU8, {data.size()}}, 0, data.size()}},
                                  metadata, kSealKey);
-    const std::string seal = seal_text(file, sha256(data));
-    std::memcpy(file.data() + kSealOffset, seal.data(), seal.size());
     file.insert(file.end(), data.begin(), data.end());
+    repair_seal(file);
     return file;
 }
 

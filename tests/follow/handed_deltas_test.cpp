@@ -7,10 +7,10 @@
 #include <map>
 
 #include "base/bytes.hpp"
-#include "base/sha256.hpp"
 #include "checkpoint_steps.hpp"
 #include "delta/delta_layout.hpp"
 #include "doubles/memory_store.hpp"
+#include "repaired_seal.hpp"
 #include "wisp/follower.hpp"
 #include "wisp/publisher.hpp"
 #include "wisp/relay.hpp"
@@ -78,10 +78,7 @@ void reseal(const std::filesystem::path& delta, const StateDigest& result) {
     const std::string said = to_text(result);
     const std::size_t at = text.find(kResultKey) + kResultKey.size() + 3;
     std::memcpy(file.data() + at, said.data(), said.size());
-    const std::span<const std::byte> all(file);
-    const std::size_t data = 8 + load_le<std::uint64_t>(file.data());
-    const std::string seal = seal_text(all.first(data), sha256(all.subspan(data)));
-    std::memcpy(file.data() + kSealOffset, seal.data(), seal.size());
+    repair_seal(file);
     write_bytes(delta, file);
 }
 
